@@ -1,0 +1,17 @@
+/* plan.h - from the caller's descriptor and operands to a checked plan. */
+#ifndef TN_PLAN_H
+#define TN_PLAN_H
+
+#include "kernels/kernels.h"
+
+/* Checks everything and fills *plan; *empty: the call is right and there is nothing to compute. */
+tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_stat_source source,
+                       struct tn_plan *plan, bool *empty);
+
+/* Copies a caller's struct of any version into this version's, absent fields zero. */
+tn_status tn_copy_struct(void *to, size_t size, const void *from);
+
+/* The descriptor part of a plan: sizes, statistics and cast points, no operands. */
+tn_status tn_plan_desc(const tn_norm_desc *desc, struct tn_plan *plan);
+
+#endif

@@ -1,0 +1,141 @@
+/* vec_avx512.h - the vocabulary (vec_contract.md) on AVX-512 F, BW, DQ, VL: vf is one register, vd two. */
+#ifndef TN_VEC_H
+#define TN_VEC_H
+
+#include <immintrin.h>
+
+#include "base/half.h"
+#include "truenorm.h"
+
+typedef __m512 vf;
+typedef struct vd {
+    __m512d a, b;
+} vd;
+
+TN_INLINE __mmask16 vf_mask(size_t n) { return (__mmask16)((1u << n) - 1u); }
+TN_INLINE vd vd_make(__m512d a, __m512d b) { return (vd){a, b}; }
+
+TN_INLINE vf vf_set1(float a) { return _mm512_set1_ps(a); }
+TN_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+TN_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+TN_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+TN_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+
+TN_INLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
+
+TN_INLINE int vf_any_tiny(vf a, float limit)
+{
+    __mmask16 low = _mm512_cmp_ps_mask(_mm512_abs_ps(a), _mm512_set1_ps(limit), _CMP_LT_OQ);
+    if (TN_LIKELY(low == 0))
+        return 0;
+    return (low & _mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_NEQ_OQ)) != 0;
+}
+
+TN_INLINE vf vf_widen(tn_dtype dt, __m256i h)
+{
+    if (dt == TN_F16)
+        return _mm512_cvtph_ps(h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+/* bf16 by integers: vcvtneps2bf16 flushes subnormals. */
+TN_INLINE __m256i vf_narrow(tn_dtype dt, vf v)
+{
+    if (dt == TN_F16)
+        return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512i u = _mm512_castps_si512(v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+}
+
+TN_INLINE vf vf_load(tn_dtype dt, const void *p, size_t i)
+{
+    if (dt == TN_F32)
+        return _mm512_loadu_ps((const char *)p + i * 4);
+    return vf_widen(dt, _mm256_loadu_si256((const __m256i *)(const void *)((const char *)p + i * 2)));
+}
+TN_INLINE vf vf_load_n(tn_dtype dt, const void *p, size_t i, size_t n)
+{
+    if (dt == TN_F32)
+        return _mm512_maskz_loadu_ps(vf_mask(n), (const char *)p + i * 4);
+    return vf_widen(dt, _mm256_maskz_loadu_epi16(vf_mask(n), (const char *)p + i * 2));
+}
+TN_INLINE void vf_store(tn_dtype dt, void *p, size_t i, vf v)
+{
+    if (dt == TN_F32)
+        _mm512_storeu_ps((char *)p + i * 4, v);
+    else
+        _mm256_storeu_si256((__m256i *)(void *)((char *)p + i * 2), vf_narrow(dt, v));
+}
+TN_INLINE void vf_store_n(tn_dtype dt, void *p, size_t i, vf v, size_t n)
+{
+    if (dt == TN_F32)
+        _mm512_mask_storeu_ps((char *)p + i * 4, vf_mask(n), v);
+    else
+        _mm256_mask_storeu_epi16((char *)p + i * 2, vf_mask(n), vf_narrow(dt, v));
+}
+TN_INLINE vf vf_round(tn_dtype dt, vf a) { return dt == TN_F32 ? a : vf_widen(dt, vf_narrow(dt, a)); }
+
+TN_INLINE vd vd_set1(double a) { return vd_make(_mm512_set1_pd(a), _mm512_set1_pd(a)); }
+TN_INLINE vd vd_add(vd x, vd y) { return vd_make(_mm512_add_pd(x.a, y.a), _mm512_add_pd(x.b, y.b)); }
+TN_INLINE vd vd_sub(vd x, vd y) { return vd_make(_mm512_sub_pd(x.a, y.a), _mm512_sub_pd(x.b, y.b)); }
+TN_INLINE vd vd_mul(vd x, vd y) { return vd_make(_mm512_mul_pd(x.a, y.a), _mm512_mul_pd(x.b, y.b)); }
+TN_INLINE vd vd_div(vd x, vd y) { return vd_make(_mm512_div_pd(x.a, y.a), _mm512_div_pd(x.b, y.b)); }
+TN_INLINE vd vd_max(vd x, vd y) { return vd_make(_mm512_max_pd(x.a, y.a), _mm512_max_pd(x.b, y.b)); }
+TN_INLINE vd vd_abs(vd x) { return vd_make(_mm512_abs_pd(x.a), _mm512_abs_pd(x.b)); }
+TN_INLINE vd vd_fma(vd x, vd y, vd z)
+{
+    return vd_make(_mm512_fmadd_pd(x.a, y.a, z.a), _mm512_fmadd_pd(x.b, y.b, z.b));
+}
+
+TN_INLINE vd vd_select_neg(vd x, vd y, vd z)
+{
+    __mmask8 ka = _mm512_cmp_pd_mask(x.a, _mm512_setzero_pd(), _CMP_LT_OQ);
+    __mmask8 kb = _mm512_cmp_pd_mask(x.b, _mm512_setzero_pd(), _CMP_LT_OQ);
+    return vd_make(_mm512_mask_blend_pd(ka, z.a, y.a), _mm512_mask_blend_pd(kb, z.b, y.b));
+}
+TN_INLINE vd vd_first(vd x, size_t n)
+{
+    uint32_t k = (1u << n) - 1u;
+    return vd_make(_mm512_maskz_mov_pd((__mmask8)(k & 0xffu), x.a), _mm512_maskz_mov_pd((__mmask8)(k >> 8 & 0xffu), x.b));
+}
+
+TN_INLINE vd vd_from_vf(vf x)
+{
+    return vd_make(_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+}
+TN_INLINE vf vd_to_vf(vd x)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x.a)), _mm512_cvtpd_ps(x.b), 1);
+}
+TN_INLINE vd vd_dot(vd acc, vf x, vf y) { return vd_fma(vd_from_vf(x), vd_from_vf(y), acc); }
+
+TN_INLINE __m512d vd_pow2_half(__m512d k)
+{
+    __m512d t = _mm512_add_pd(k, _mm512_set1_pd(0x1.8p52 + 1023.0));
+    return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(t), 52));
+}
+TN_INLINE vd vd_pow2(vd k) { return vd_make(vd_pow2_half(k.a), vd_pow2_half(k.b)); }
+
+TN_INLINE vd vd_load(const double *p) { return vd_make(_mm512_loadu_pd(p), _mm512_loadu_pd(p + 8)); }
+TN_INLINE void vd_store(double *p, vd x)
+{
+    _mm512_storeu_pd(p, x.a);
+    _mm512_storeu_pd(p + 8, x.b);
+}
+
+TN_INLINE double vd_sum(vd x)
+{
+    __m512d s8 = _mm512_add_pd(x.a, x.b);
+    __m256d s4 = _mm256_add_pd(_mm512_castpd512_pd256(s8), _mm512_extractf64x4_pd(s8, 1));
+    __m128d s2 = _mm_add_pd(_mm256_castpd256_pd128(s4), _mm256_extractf128_pd(s4, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s2, _mm_unpackhi_pd(s2, s2)));
+}
+TN_INLINE double vd_hmax(vd x)
+{
+    return _mm512_reduce_max_pd(_mm512_max_pd(x.a, x.b));
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* vec_neon.h - the vocabulary (vec_contract.md) on AArch64 NEON: vf is four registers, vd eight. */
+#ifndef TN_VEC_H
+#define TN_VEC_H
+
+#include <arm_neon.h>
+
+#include "base/half.h"
+#include "truenorm.h"
+
+typedef struct vf {
+    float32x4_t v[4];
+} vf;
+typedef struct vd {
+    float64x2_t v[8];
+} vd;
+
+/* One op on each register of a vf or vd; EXPR sees the register number k. */
+#define TN_VF(EXPR)                                                                                          \
+    vf r;                                                                                                    \
+    for (int k = 0; k < 4; k++)                                                                              \
+        r.v[k] = (EXPR);                                                                                     \
+    return r
+#define TN_VD(EXPR)                                                                                          \
+    vd r;                                                                                                    \
+    for (int k = 0; k < 8; k++)                                                                              \
+        r.v[k] = (EXPR);                                                                                     \
+    return r
+
+TN_INLINE vf vf_set1(float a) { TN_VF(vdupq_n_f32(a)); }
+TN_INLINE vf vf_add(vf a, vf b) { TN_VF(vaddq_f32(a.v[k], b.v[k])); }
+TN_INLINE vf vf_sub(vf a, vf b) { TN_VF(vsubq_f32(a.v[k], b.v[k])); }
+TN_INLINE vf vf_mul(vf a, vf b) { TN_VF(vmulq_f32(a.v[k], b.v[k])); }
+TN_INLINE vf vf_fma(vf a, vf b, vf c) { TN_VF(vfmaq_f32(c.v[k], a.v[k], b.v[k])); }
+
+TN_INLINE vf vf_fms(vf a, vf b, vf c) { TN_VF(vfmaq_f32(vnegq_f32(c.v[k]), a.v[k], b.v[k])); }
+
+TN_INLINE int vf_any_tiny(vf a, float limit)
+{
+    uint32x4_t any = vdupq_n_u32(0);
+    for (int k = 0; k < 4; k++)
+        any = vorrq_u32(any, vandq_u32(vcaltq_f32(a.v[k], vdupq_n_f32(limit)), vmvnq_u32(vceqzq_f32(a.v[k]))));
+    return vmaxvq_u32(any) != 0;
+}
+
+TN_INLINE float32x4_t vf_widen(tn_dtype dt, uint16x4_t h)
+{
+    if (dt == TN_F16)
+        return vcvt_f32_f16(vreinterpret_f16_u16(h));
+    return vreinterpretq_f32_u32(vshll_n_u16(h, 16));
+}
+TN_INLINE uint16x4_t vf_narrow(tn_dtype dt, float32x4_t v)
+{
+    if (dt == TN_F16)
+        return vreinterpret_u16_f16(vcvt_f16_f32(v));
+    uint32x4_t u = vreinterpretq_u32_f32(v);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
+    uint32x4_t r = vaddq_u32(vaddq_u32(u, vdupq_n_u32(0x7fff)), odd);
+    uint32x4_t quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), r, quiet), 16);
+}
+
+TN_INLINE vf vf_load(tn_dtype dt, const void *p, size_t i)
+{
+    if (dt == TN_F32) {
+        const uint8_t *b = (const uint8_t *)p + i * 4;
+        TN_VF(vreinterpretq_f32_u8(vld1q_u8(b + 16 * k)));
+    }
+    const uint8_t *b = (const uint8_t *)p + i * 2;
+    TN_VF(vf_widen(dt, vreinterpret_u16_u8(vld1_u8(b + 8 * k))));
+}
+TN_INLINE void vf_store(tn_dtype dt, void *p, size_t i, vf v)
+{
+    uint8_t *b = (uint8_t *)p + i * (dt == TN_F32 ? 4 : 2);
+    for (int k = 0; k < 4; k++) {
+        if (dt == TN_F32)
+            vst1q_u8(b + 16 * k, vreinterpretq_u8_f32(v.v[k]));
+        else
+            vst1_u8(b + 8 * k, vreinterpret_u8_u16(vf_narrow(dt, v.v[k])));
+    }
+}
+TN_INLINE vf vf_load_n(tn_dtype dt, const void *p, size_t i, size_t n)
+{
+    size_t size = dt == TN_F32 ? 4 : 2;
+    char t[64] = {0};
+    memcpy(t, (const char *)p + i * size, n * size);
+    return vf_load(dt, t, 0);
+}
+TN_INLINE void vf_store_n(tn_dtype dt, void *p, size_t i, vf v, size_t n)
+{
+    size_t size = dt == TN_F32 ? 4 : 2;
+    char t[64];
+    vf_store(dt, t, 0, v);
+    memcpy((char *)p + i * size, t, n * size);
+}
+TN_INLINE vf vf_round(tn_dtype dt, vf a)
+{
+    if (dt == TN_F32)
+        return a;
+    TN_VF(vf_widen(dt, vf_narrow(dt, a.v[k])));
+}
+
+TN_INLINE vd vd_set1(double a) { TN_VD(vdupq_n_f64(a)); }
+TN_INLINE vd vd_add(vd a, vd b) { TN_VD(vaddq_f64(a.v[k], b.v[k])); }
+TN_INLINE vd vd_sub(vd a, vd b) { TN_VD(vsubq_f64(a.v[k], b.v[k])); }
+TN_INLINE vd vd_mul(vd a, vd b) { TN_VD(vmulq_f64(a.v[k], b.v[k])); }
+TN_INLINE vd vd_div(vd a, vd b) { TN_VD(vdivq_f64(a.v[k], b.v[k])); }
+TN_INLINE vd vd_fma(vd a, vd b, vd c) { TN_VD(vfmaq_f64(c.v[k], a.v[k], b.v[k])); }
+TN_INLINE vd vd_abs(vd a) { TN_VD(vabsq_f64(a.v[k])); }
+TN_INLINE vd vd_max(vd a, vd b) { TN_VD(vbslq_f64(vcgtq_f64(a.v[k], b.v[k]), a.v[k], b.v[k])); }
+TN_INLINE vd vd_select_neg(vd x, vd a, vd b) { TN_VD(vbslq_f64(vcltzq_f64(x.v[k]), a.v[k], b.v[k])); }
+
+TN_INLINE vd vd_first(vd a, size_t n)
+{
+    static const uint64_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    uint64x2_t count = vdupq_n_u64(n);
+    TN_VD(vreinterpretq_f64_u64(
+        vandq_u64(vreinterpretq_u64_f64(a.v[k]), vcltq_u64(vld1q_u64(lanes + 2 * k), count))));
+}
+
+TN_INLINE vd vd_from_vf(vf a)
+{
+    TN_VD(k & 1 ? vcvt_high_f64_f32(a.v[k / 2]) : vcvt_f64_f32(vget_low_f32(a.v[k / 2])));
+}
+TN_INLINE vf vd_to_vf(vd a) { TN_VF(vcvt_high_f32_f64(vcvt_f32_f64(a.v[2 * k]), a.v[2 * k + 1])); }
+TN_INLINE vd vd_dot(vd acc, vf x, vf y) { return vd_fma(vd_from_vf(x), vd_from_vf(y), acc); }
+
+TN_INLINE vd vd_pow2(vd a)
+{
+    float64x2_t magic = vdupq_n_f64(0x1.8p52 + 1023.0);
+    TN_VD(vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(vaddq_f64(a.v[k], magic)), 52)));
+}
+
+TN_INLINE vd vd_load(const double *p) { TN_VD(vld1q_f64(p + 2 * k)); }
+TN_INLINE void vd_store(double *p, vd a)
+{
+    for (int k = 0; k < 8; k++)
+        vst1q_f64(p + 2 * k, a.v[k]);
+}
+
+TN_INLINE double vd_sum(vd a)
+{
+    for (int half = 4; half; half /= 2)
+        for (int k = 0; k < half; k++)
+            a.v[k] = vaddq_f64(a.v[k], a.v[k + half]);
+    return vgetq_lane_f64(a.v[0], 0) + vgetq_lane_f64(a.v[0], 1);
+}
+TN_INLINE double vd_hmax(vd a)
+{
+    for (int half = 4; half; half /= 2)
+        for (int k = 0; k < half; k++)
+            a.v[k] = vmaxq_f64(a.v[k], a.v[k + half]);
+    return vmaxvq_f64(a.v[0]);
+}
+
+#undef TN_VF
+#undef TN_VD
+#endif
