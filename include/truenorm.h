@@ -10,6 +10,7 @@
  *     v = mean((s - m)^2), or the sum for L2        over the first `partial` elements if asked
  *     h = (s - m) / sqrt(v + eps)
  *     y = cast(w' * cast?(h) + b)                   w' = weight + weight_offset
+ *     y = cast((w' * cast?(h) + b) * (1 + mod_scale) + mod_shift)                       adaptive modulation
  *
  * Sources: LayerNorm, Ba et al. 2016 (arXiv 1607.06450); RMSNorm and its partial form,
  * Zhang & Sennrich 2019 (arXiv 1910.07467). The accuracy of each result, and why every machine gives the same bits,
@@ -138,7 +139,7 @@ typedef enum tn_eps_mode {
 typedef struct tn_norm_desc {
     size_t struct_size;   /* sizeof(tn_norm_desc) */
     size_t rows[2];       /* outer sizes, e.g. tokens and heads; 0 rows are fine */
-    size_t n;             /* hidden size: elements of a row; 0 is fine */
+    size_t n;             /* hidden size: elements of a row; 0 is fine (then nothing at all is written) */
     tn_kind kind;
     tn_cast cast;
     tn_grade grade;
@@ -152,6 +153,9 @@ typedef struct tn_norm_desc {
     tn_gate gate;
     tn_act act;
     tn_sum sum;
+    size_t positions;     /* each element of weight and bias serves that many consecutive elements of a row; 0: 1.
+                             GroupNorm over [N, C, P]: rows {N, groups}, n = C/groups*P, positions = P,
+                             weight strides {0, C/groups} */
 } tn_norm_desc;
 
 /* The operands of one call. `weight` and `bias` use the same row indices as x: strides {0, 0} for a [n]
@@ -173,11 +177,13 @@ typedef struct tn_norm_io {
     tn_in mean_in;      /* tn_norm_apply only: f32 or f64 */
     tn_in rstd_in;      /* tn_norm_apply only */
     tn_out moment2;     /* tn_norm_moments only: sum of (s - m)^2; f64 or f32 */
+    tn_in mod_scale;    /* adaptive modulation, per row (x's strides) or per batch (stride {n, 0}) */
+    tn_in mod_shift;
 } tn_norm_io;
 
 #define TN_NORM_DESC_INIT                                                                                    \
     { sizeof(tn_norm_desc), {0, 1}, 0, TN_RMS, TN_CAST_ONCE, TN_EXACT, 0, 1e-6, TN_EPS_INSIDE, 0.0, 0, 0, 0.0, \
-      TN_GATE_NONE, TN_SILU, TN_SUM_ROUNDED }
+      TN_GATE_NONE, TN_SILU, TN_SUM_ROUNDED, 0 }
 
 /* A descriptor for `rows` rows of n elements, everything else at its default. */
 static inline tn_norm_desc tn_norm_init(tn_kind kind, size_t rows, size_t n, double eps)
@@ -269,6 +275,59 @@ TN_API double tn_norm_rstd(const tn_norm_desc *desc, double moment2, double coun
 /* Last, each owner: y from io->rstd_in (and io->mean_in for TN_LAYER) instead of its own statistics. With f64
  * statistics of whole f32, bf16 or f16 rows TN_RMS and TN_L2 give the bits of tn_norm_forward. */
 TN_API tn_status tn_norm_apply(const tn_norm_desc *desc, const tn_norm_io *io, const tn_executor *executor);
+
+/* ---- backward ------------------------------------------------------------------------------------- */
+
+/* The gradients of one call. Each output is optional, each has its own dtype (f64 f32 bf16 f16).
+ *
+ * With h the normalised value, G the gradient that reaches it and <.> the mean over the counted elements:
+ *
+ *     dx = rstd * (G - <G>[TN_LAYER] - h * <G h>) + dsum        dresidual = dx
+ *     dweight = sum over rows of dy h,    dbias = sum over rows of dy      (times the gate and 1 + mod_scale)
+ *
+ * h is the value that the forward multiplied with the weight (rounded where the cast mode rounds it); a rounding has the
+ * gradient of the identity. */
+typedef struct tn_norm_grads {
+    size_t struct_size; /* sizeof(tn_norm_grads) */
+    tn_in dy;           /* any strides, 0 included */
+    tn_in dsum;         /* gradient of the sum output (the residual stream): added after the norm's Jacobian */
+    tn_out dx;
+    tn_out dresidual;
+    tn_out dgate;
+    tn_out dweight;     /* a stride of 0 means: summed over that row axis. {0, 0}: [n]; {0, n}: [heads, n]; ... */
+    tn_out dbias;
+    tn_out dmod_scale;
+    tn_out dmod_shift;
+    unsigned accumulate; /* nonzero: dweight, dbias, dmod_* are added to */
+    void *workspace;     /* aligned to 8; NULL: allocated and freed inside, TN_ERR_MEMORY if that fails */
+    size_t workspace_size;
+} tn_norm_grads;
+
+static inline tn_norm_grads tn_grads_init(void)
+{
+    static const tn_norm_grads zero;
+    tn_norm_grads g = zero;
+    g.struct_size = sizeof(tn_norm_grads);
+    return g;
+}
+static inline tn_out tn_out_param(void *data, tn_dtype dtype)
+{
+    tn_out v = {data, dtype, {0, 0}, 1};
+    return v;
+}
+
+/* `forward` names the inputs of the forward call; its outputs are ignored but for the dtypes of sum and y. Statistics are
+ * taken from mean_in and rstd_in if rstd_in is given (what the forward stored in mean and rstd: 4 or 8 bytes a row,
+ * nothing per element), else they are computed again, which is the more accurate choice.
+ * Aliasing: dx, dresidual and dgate may each be exactly dy, dsum, x, residual or gate (same strides and dtype).
+ * Column sums are f64 over blocks of rows that depend on the shape only, combined in order: the same bits for any
+ * executor. Splitting rows over several calls with accumulate rounds in between. */
+TN_API tn_status tn_norm_backward(const tn_norm_desc *desc, const tn_norm_io *forward, const tn_norm_grads *grads,
+                                  const tn_executor *executor);
+
+/* Bytes that `workspace` must hold for these gradients; 0 if none are needed or the arguments are wrong. */
+TN_API size_t tn_norm_backward_workspace(const tn_norm_desc *desc, const tn_norm_io *forward,
+                                         const tn_norm_grads *grads);
 
 /* ---- the build and the machine -------------------------------------------------------------------- */
 

@@ -5,14 +5,14 @@
 
 #include <math.h>
 
-static tn_status run(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_stat_source source,
+static tn_status run(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_call call,
                      const tn_executor *executor)
 {
     struct tn_plan plan;
     bool empty;
     if (executor && !executor->parallel_for)
         return TN_ERR_NULL;
-    tn_status status = tn_make_plan(desc, io, source, &plan, &empty);
+    tn_status status = tn_make_plan(desc, io, call, &plan, &empty);
     if (status == TN_OK && !empty)
         tn_run_rows(&plan, executor);
     return status;
@@ -20,17 +20,17 @@ static tn_status run(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_sta
 
 tn_status tn_norm_forward(const tn_norm_desc *desc, const tn_norm_io *io, const tn_executor *executor)
 {
-    return run(desc, io, TN_STATS_OWN, executor);
+    return run(desc, io, TN_FORWARD, executor);
 }
 
 tn_status tn_norm_apply(const tn_norm_desc *desc, const tn_norm_io *io, const tn_executor *executor)
 {
-    return run(desc, io, TN_STATS_GIVEN, executor);
+    return run(desc, io, TN_APPLY, executor);
 }
 
 tn_status tn_norm_moments(const tn_norm_desc *desc, const tn_norm_io *io, const tn_executor *executor)
 {
-    return run(desc, io, TN_STATS_MOMENTS, executor);
+    return run(desc, io, TN_MOMENTS, executor);
 }
 
 static tn_status simple(tn_kind kind, tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight,

@@ -61,7 +61,7 @@ bool tn_extents_equal(const struct tn_extent *a, const struct tn_extent *b)
  * only the two multiples around the distance can. */
 static bool reachable(const struct tn_extent *e, int k, ptrdiff_t distance)
 {
-    if (k == e->axes)
+    if (k >= e->axes || k >= 3)
         return magnitude(distance) < (ptrdiff_t)e->size;
     ptrdiff_t step = magnitude(e->stride[k]), limit = (ptrdiff_t)e->count[k] - 1;
     ptrdiff_t below = distance / step - (distance % step < 0);

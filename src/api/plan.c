@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "api/overlap.h"
+#include "api/operand.h"
 #include "base/half.h"
 
 tn_status tn_copy_struct(void *to, size_t size, const void *from)
@@ -22,17 +22,12 @@ tn_status tn_copy_struct(void *to, size_t size, const void *from)
     return TN_OK;
 }
 
-static bool in_range(int value, int last)
-{
-    return value >= 0 && value <= last;
-}
-
 tn_status tn_plan_desc(const tn_norm_desc *d, struct tn_plan *p)
 {
     const unsigned all_flags = TN_ROUND_RSTD | TN_ROUND_OFFSET | TN_ROUND_PRODUCT | TN_NEGATIVE_EPS;
-    if (!in_range((int)d->kind, TN_L2) || !in_range((int)d->cast, TN_CAST_T5) || !in_range((int)d->grade, TN_FAST) ||
-        !in_range((int)d->eps_mode, TN_EPS_CLAMP) || !in_range((int)d->gate, TN_GATE_AFTER) ||
-        !in_range((int)d->act, TN_SIGMOID) || !in_range((int)d->sum, TN_SUM_EXACT) || (d->flags & ~all_flags))
+    if (!tn_in_range((int)d->kind, TN_L2) || !tn_in_range((int)d->cast, TN_CAST_T5) || !tn_in_range((int)d->grade, TN_FAST) ||
+        !tn_in_range((int)d->eps_mode, TN_EPS_CLAMP) || !tn_in_range((int)d->gate, TN_GATE_AFTER) ||
+        !tn_in_range((int)d->act, TN_SIGMOID) || !tn_in_range((int)d->sum, TN_SUM_EXACT) || (d->flags & ~all_flags))
         return TN_ERR_VALUE;
     if (d->eps != d->eps || (d->eps < 0 && !(d->flags & TN_NEGATIVE_EPS)))
         return TN_ERR_VALUE;
@@ -55,126 +50,95 @@ tn_status tn_plan_desc(const tn_norm_desc *d, struct tn_plan *p)
     p->gate_place = d->gate;
     p->act = d->act;
     p->offset = d->weight_offset;
+    p->positions = d->positions ? d->positions : 1;
+    if (d->n % p->positions)
+        return TN_ERR_VALUE;
     return TN_OK;
 }
 
 /* ---- operands ---- */
 
-enum allowed { FLOATS, STATISTIC, ANY };
-
-static bool dtype_allowed(tn_dtype dt, enum allowed allowed)
-{
-    if (allowed == STATISTIC)
-        return dt == TN_F64 || dt == TN_F32;
-    return in_range((int)dt - TN_F64, (allowed == ANY ? TN_E5M2 : TN_F16) - TN_F64);
-}
-
-/* Byte strides; absent operands stay all zero. */
-static tn_status set_operand(struct tn_operand *o, const void *data, tn_dtype dt, const ptrdiff_t stride[2],
-                             ptrdiff_t inner, enum allowed allowed)
-{
-    if (!data)
-        return TN_OK;
-    if (!dtype_allowed(dt, allowed))
-        return TN_ERR_DTYPE;
-    ptrdiff_t size = (ptrdiff_t)tn_element_size(dt);
-    o->data = (char *)(uintptr_t)data;
-    o->dtype = dt;
-    if (__builtin_mul_overflow(stride[0], size, &o->stride[0]) || __builtin_mul_overflow(stride[1], size, &o->stride[1]) ||
-        __builtin_mul_overflow(inner, size, &o->inner))
-        return TN_ERR_SIZE;
-    return TN_OK;
-}
-
 #define SET(field, allowed)                                                                                  \
     if (status == TN_OK)                                                                                     \
-    status = set_operand(&p->field, io->field.data, io->field.dtype, io->field.stride, io->field.inner, allowed)
+    status = tn_set_operand(&p->field, io->field.data, io->field.dtype, io->field.stride, io->field.inner, allowed)
 
-static tn_status set_operands(struct tn_plan *p, const tn_norm_io *io)
+static tn_status set_inputs(struct tn_plan *p, const tn_norm_io *io)
 {
     tn_status status = TN_OK;
-    SET(x, FLOATS);
-    SET(residual, FLOATS);
-    SET(gate, FLOATS);
-    SET(weight, FLOATS);
-    SET(bias, FLOATS);
-    SET(y, ANY);
-    SET(sum, FLOATS);
-    SET(mean, STATISTIC);
-    SET(rstd, STATISTIC);
-    SET(scale_in, STATISTIC);
-    SET(scale_out, STATISTIC);
-    SET(mean_in, STATISTIC);
-    SET(rstd_in, STATISTIC);
-    SET(moment2, STATISTIC);
+    SET(x, TN_FLOATS);
+    SET(residual, TN_FLOATS);
+    SET(gate, TN_FLOATS);
+    SET(weight, TN_FLOATS);
+    SET(bias, TN_FLOATS);
+    SET(mod_scale, TN_FLOATS);
+    SET(mod_shift, TN_FLOATS);
+    SET(mean_in, TN_STATISTIC);
+    SET(rstd_in, TN_STATISTIC);
+    return status;
+}
+
+static tn_status set_outputs(struct tn_plan *p, const tn_norm_io *io)
+{
+    tn_status status = TN_OK;
+    SET(y, TN_ANY_DTYPE);
+    SET(sum, TN_FLOATS);
+    SET(mean, TN_STATISTIC);
+    SET(rstd, TN_STATISTIC);
+    SET(scale_in, TN_STATISTIC);
+    SET(scale_out, TN_STATISTIC);
+    SET(moment2, TN_STATISTIC);
+    p->quantised = p->y.data && p->y.dtype >= TN_I8;
+    p->dynamic_scale = p->quantised && p->scale_out.data;
     return status;
 }
 
 /* Which operands go together. */
-static tn_status check_presence(const struct tn_plan *p)
+static tn_status check_inputs(const struct tn_plan *p)
+{
+    if (!p->x.data || (p->gate_place && !p->gate.data))
+        return TN_ERR_NULL;
+    if (p->source == TN_STATS_GIVEN && (!p->rstd_in.data || (p->centred && !p->mean_in.data)))
+        return TN_ERR_NULL;
+    return !p->gate_place && p->gate.data ? TN_ERR_VALUE : TN_OK;
+}
+
+static tn_status check_outputs(const struct tn_plan *p)
 {
     bool output = p->y.data || p->sum.data || p->mean.data || p->rstd.data;
     if (p->source == TN_STATS_MOMENTS)
         output = p->moment2.data && (!p->centred || p->mean.data);
-    if (!p->x.data || !output || (p->sum.data && !p->residual.data) || (p->gate_place && !p->gate.data))
-        return TN_ERR_NULL;
-    if (p->source == TN_STATS_GIVEN && (!p->rstd_in.data || (p->centred && !p->mean_in.data)))
+    if (!output || (p->sum.data && !p->residual.data))
         return TN_ERR_NULL;
     if (p->quantised && !p->scale_in.data && !p->scale_out.data)
         return TN_ERR_NULL;
-    if (!p->gate_place && p->gate.data)
-        return TN_ERR_VALUE;
     if (p->quantised ? p->scale_in.data && p->scale_out.data : p->scale_in.data || p->scale_out.data)
         return TN_ERR_VALUE;
     return TN_OK;
 }
 
-/* ---- overlap ---- */
-
-enum shape { ROW_SHAPE, GROUP_SHAPE, ONE_SHAPE };
-
-static bool extent_of(const struct tn_plan *p, const struct tn_operand *o, enum shape shape, struct tn_extent *e)
-{
-    size_t inner = shape == ROW_SHAPE ? p->groups * p->group : shape == GROUP_SHAPE ? p->groups : 1;
-    const size_t count[3] = {p->rows[0], p->rows[1], inner};
-    const ptrdiff_t stride[3] = {o->stride[0], o->stride[1], o->inner};
-    return tn_extent_init(e, o->data, tn_element_size(o->dtype), count, stride);
-}
-
 static tn_status check_overlap(const struct tn_plan *p)
 {
-    const struct {
-        const struct tn_operand *o;
-        enum shape shape;
-        bool output;
-    } all[] = {
-        {&p->x, ROW_SHAPE, false},           {&p->residual, ROW_SHAPE, false},   {&p->gate, ROW_SHAPE, false},
-        {&p->weight, ROW_SHAPE, false},      {&p->bias, ROW_SHAPE, false},       {&p->scale_in, ONE_SHAPE, false},
-        {&p->mean_in, GROUP_SHAPE, false},   {&p->rstd_in, GROUP_SHAPE, false},  {&p->y, ROW_SHAPE, true},
-        {&p->sum, ROW_SHAPE, true},          {&p->mean, GROUP_SHAPE, true},      {&p->rstd, GROUP_SHAPE, true},
-        {&p->scale_out, ONE_SHAPE, true},    {&p->moment2, GROUP_SHAPE, true},
+    enum { X = 1, RESIDUAL = 2, GATE = 4 };
+    size_t n = p->groups * p->group, params = n / p->positions;
+    const struct tn_use uses[] = {
+        {&p->x, n, X, false, 0, false},
+        {&p->residual, n, RESIDUAL, false, 0, false},
+        {&p->gate, n, GATE, false, 0, false},
+        {&p->weight, params, 0, false, 0, false},
+        {&p->bias, params, 0, false, 0, false},
+        {&p->mod_scale, n, 0, false, 0, false},
+        {&p->mod_shift, n, 0, false, 0, false},
+        {&p->scale_in, 1, 0, false, 0, false},
+        {&p->mean_in, p->groups, 0, false, 0, false},
+        {&p->rstd_in, p->groups, 0, false, 0, false},
+        {&p->y, n, 0, true, X | RESIDUAL | GATE, false},
+        {&p->sum, n, 0, true, X | RESIDUAL, false},
+        {&p->mean, p->groups, 0, true, 0, false},
+        {&p->rstd, p->groups, 0, true, 0, false},
+        {&p->scale_out, 1, 0, true, 0, false},
+        {&p->moment2, p->groups, 0, true, 0, false},
     };
-    enum { COUNT = sizeof all / sizeof *all };
-    struct tn_extent e[COUNT];
-    for (int i = 0; i < COUNT; i++)
-        if (all[i].o->data && !extent_of(p, all[i].o, all[i].shape, &e[i]))
-            return TN_ERR_SIZE;
-    for (int i = 0; i < COUNT; i++) {
-        if (!all[i].o->data || !all[i].output)
-            continue;
-        if (tn_extent_overlaps_itself(&e[i]))
-            return TN_ERR_OVERLAP;
-        for (int j = 0; j < COUNT; j++) {
-            if (j == i || !all[j].o->data || !tn_extents_overlap(&e[i], &e[j]))
-                continue;
-            bool in_place = (all[j].o == &p->x || all[j].o == &p->residual ||
-                             (all[j].o == &p->gate && all[i].o == &p->y)) &&
-                            (all[i].o == &p->y || all[i].o == &p->sum) && all[i].o->dtype == all[j].o->dtype;
-            if (!in_place || !tn_extents_equal(&e[i], &e[j]))
-                return TN_ERR_OVERLAP;
-        }
-    }
-    return TN_OK;
+    return tn_check_uses(uses, sizeof uses / sizeof *uses, p->rows);
 }
 
 /* ---- arithmetic ---- */
@@ -219,14 +183,14 @@ static void choose_arithmetic(const tn_norm_desc *d, const tn_norm_io *io, struc
                  : d->flags & TN_ROUND_PRODUCT && p->y.dtype == TN_F32 ? TN_F32
                                                                       : TN_NONE;
     if (p->residual.data && d->sum == TN_SUM_ROUNDED)
-        p->sum_dtype = p->sum.data ? p->sum.dtype : io->sum.dtype ? io->sum.dtype : p->x.dtype;
+        p->sum_dtype = io->sum.dtype ? io->sum.dtype : p->x.dtype;
     p->wide_sums = p->x.dtype == TN_F64 || (p->residual.data && p->residual.dtype == TN_F64) ||
                    (p->gate_place == TN_GATE_BEFORE && p->gate.dtype == TN_F64);
     p->algo = choose_algo(p, d->grade, d->divisor > 0 || d->partial);
 }
 
-tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_stat_source source,
-                       struct tn_plan *plan, bool *empty)
+tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_call call, struct tn_plan *p,
+                       bool *empty)
 {
     tn_norm_desc d;
     tn_norm_io operands;
@@ -234,23 +198,28 @@ tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_s
     if (status == TN_OK)
         status = tn_copy_struct(&operands, sizeof operands, io);
     if (status == TN_OK)
-        status = tn_plan_desc(&d, plan);
+        status = tn_plan_desc(&d, p);
     if (status == TN_OK)
-        status = set_operands(plan, &operands);
-    if (status == TN_OK && operands.sum.dtype && !dtype_allowed(operands.sum.dtype, FLOATS))
+        status = set_inputs(p, &operands);
+    if (status == TN_OK && call != TN_BACKWARD)
+        status = set_outputs(p, &operands);
+    if (status == TN_OK && operands.sum.dtype && !tn_dtype_allowed(operands.sum.dtype, TN_FLOATS))
         status = TN_ERR_DTYPE;
     if (status != TN_OK)
         return status;
-    plan->source = source;
-    plan->quantised = plan->y.data && plan->y.dtype >= TN_I8;
-    plan->dynamic_scale = plan->quantised && plan->scale_out.data;
+    if (call == TN_BACKWARD)
+        p->y.dtype = operands.y.dtype ? operands.y.dtype : p->x.dtype;
+    bool given = call == TN_APPLY || (call == TN_BACKWARD && p->rstd_in.data);
+    p->source = given ? TN_STATS_GIVEN : call == TN_MOMENTS ? TN_STATS_MOMENTS : TN_STATS_OWN;
     *empty = d.rows[0] == 0 || d.rows[1] == 0 || d.n == 0;
     if (*empty)
         return TN_OK;
-    status = check_presence(plan);
+    status = check_inputs(p);
+    if (status == TN_OK && call != TN_BACKWARD)
+        status = check_outputs(p);
+    if (status == TN_OK && call != TN_BACKWARD)
+        status = check_overlap(p);
     if (status == TN_OK)
-        status = check_overlap(plan);
-    if (status == TN_OK)
-        choose_arithmetic(&d, &operands, plan);
+        choose_arithmetic(&d, &operands, p);
     return status;
 }

@@ -48,8 +48,9 @@ struct tn_plan {
     tn_gate gate_place;
     tn_act act;
     bool quantised, dynamic_scale;
+    size_t positions; /* consecutive elements that share an element of weight and bias */
 
-    struct tn_operand x, residual, gate, weight, bias;
+    struct tn_operand x, residual, gate, weight, bias, mod_scale, mod_shift;
     struct tn_operand y, sum, mean, rstd, moment2, scale_in, scale_out, mean_in, rstd_in;
 };
 
@@ -93,11 +94,56 @@ typedef void tn_rows_fn(const struct tn_plan *plan, size_t r0, size_t r1);
 /* clang-format on */
 #define TN_FUSED_COUNT 29
 
+/* The parameter gradients of one backward sweep. */
+enum { TN_DWEIGHT, TN_DBIAS, TN_DSCALE, TN_DSHIFT, TN_COLUMN_OUTPUTS };
+
+/* A backward plan: the forward's, and the gradients wanted. */
+struct tn_grad_plan {
+    struct tn_plan forward;
+    struct tn_operand dy, dsum, dx, dresidual, dgate;
+    bool columns[TN_COLUMN_OUTPUTS]; /* which column sums this sweep makes */
+    size_t slots;                    /* rows r, r + slots, ... share a column sum */
+    bool elements;                   /* dx, dresidual and dgate are due in this sweep */
+};
+
+/* Backward of rows [r0, r1); adds to sums[slot][output][column], where wanted, for slot = (r - r0) % slots. Columns are
+ * n, or n / positions for dweight and dbias. */
+typedef void tn_grad_fn(const struct tn_grad_plan *plan, size_t r0, size_t r1, double *sums);
+
+/* Doubles of one slot of sums. */
+static inline size_t tn_slot_size(const struct tn_grad_plan *g)
+{
+    size_t n = g->forward.groups * g->forward.group, params = n / g->forward.positions;
+    return (g->columns[TN_DWEIGHT] ? params : 0) + (g->columns[TN_DBIAS] ? params : 0) +
+           (g->columns[TN_DSCALE] ? n : 0) + (g->columns[TN_DSHIFT] ? n : 0);
+}
+
+/* Fused backward instances: contiguous, no gate, residual or modulation; dx of x's dtype, dy too.
+ * X(index, x dtype, weight dtype, centred) */
+/* clang-format off */
+#define TN_GRAD_LIST(X) \
+    X(0, TN_F32, TN_F32, false) \
+    X(1, TN_F32, TN_NONE, false) \
+    X(2, TN_F32, TN_F32, true) \
+    X(3, TN_F32, TN_NONE, true) \
+    X(4, TN_BF16, TN_BF16, false) \
+    X(5, TN_BF16, TN_F32, false) \
+    X(6, TN_BF16, TN_BF16, true) \
+    X(7, TN_BF16, TN_F32, true) \
+    X(8, TN_F16, TN_F16, false) \
+    X(9, TN_F16, TN_F32, false) \
+    X(10, TN_F16, TN_F16, true) \
+    X(11, TN_F16, TN_F32, true)
+/* clang-format on */
+#define TN_GRAD_COUNT 12
+
 struct tn_kernels {
     const char *name;
     tn_rows_fn *fused[TN_FUSED_COUNT];
     tn_rows_fn *narrow[2][3]; /* [centred][algo] */
     tn_rows_fn *wide;
+    tn_grad_fn *grad_fused[TN_GRAD_COUNT];
+    tn_grad_fn *grad_wide;
 };
 
 extern const struct tn_kernels tn_kernels_scalar;

@@ -29,6 +29,27 @@ TN_INLINE vd round_f64_to(tn_dtype dt, vd v)
     return vd_from_vf(round_to(dt, vd_to_vf(v)));
 }
 
+/* Elements [i, i+n) of a parameter whose elements serve plan->positions elements of the row each. */
+static TN_NOINLINE void stage_param(const struct group_ref *at, const struct tn_operand *o, size_t i, size_t n,
+                                    double *buf, double *raw)
+{
+    const struct tn_plan *p = at->p;
+    if (p->positions == 1) {
+        stage_f64(o, group_row(at, o), i, n, buf, raw);
+        return;
+    }
+    const char *row = operand_at(o, at->i0, at->i1);
+    size_t first = at->g * p->group + i;
+    for (size_t k = 0; k < round_up16(n);) {
+        double value[16] = {0}, one_raw[1];
+        size_t column = (first + k) / p->positions, same = p->positions - (first + k) % p->positions;
+        if (k < n)
+            stage_f64(o, row, column, 1, value, one_raw);
+        for (size_t end = k < n && k + same < n ? k + same : k < n ? n : round_up16(n); k < end; k++)
+            buf[k] = value[0];
+    }
+}
+
 /* Elements [i, i+n) of s * scale into buf->s, zeros up to a multiple of 16. */
 static TN_NOINLINE void wide_input(const struct group_ref *at, size_t i, size_t n, double scale, bool store_sum,
                                    struct wide_buffers *buf)
@@ -233,7 +254,7 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
     const bool has_w = p->weight.data;
     wide_input(at, i, n, st->scale, store_sum, buf);
     if (has_w)
-        stage_f64(&p->weight, group_row(at, &p->weight), i, n, buf->t, buf->raw);
+        stage_param(at, &p->weight, i, n, buf->t, buf->raw);
     for (size_t k = 0; k < n; k += 16) {
         vd s = vd_load(buf->s + k);
         if (p->centred)
@@ -260,7 +281,17 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
         vd_store(buf->s + k, round_f64_to(p->round_p, t));
     }
     if (p->bias.data) {
-        stage_f64(&p->bias, group_row(at, &p->bias), i, n, buf->t, buf->raw);
+        stage_param(at, &p->bias, i, n, buf->t, buf->raw);
+        for (size_t k = 0; k < n; k += 16)
+            vd_store(buf->s + k, vd_add(vd_load(buf->s + k), vd_load(buf->t + k)));
+    }
+    if (p->mod_scale.data) {
+        stage_f64(&p->mod_scale, group_row(at, &p->mod_scale), i, n, buf->t, buf->raw);
+        for (size_t k = 0; k < n; k += 16)
+            vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_add(vd_load(buf->t + k), vd_set1(1.0))));
+    }
+    if (p->mod_shift.data) {
+        stage_f64(&p->mod_shift, group_row(at, &p->mod_shift), i, n, buf->t, buf->raw);
         for (size_t k = 0; k < n; k += 16)
             vd_store(buf->s + k, vd_add(vd_load(buf->s + k), vd_load(buf->t + k)));
     }

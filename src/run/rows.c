@@ -16,7 +16,8 @@ static bool small_dtype(const struct tn_operand *o)
 static bool is_narrow(const struct tn_plan *p)
 {
     return small_dtype(&p->x) && small_dtype(&p->residual) && small_dtype(&p->weight) && small_dtype(&p->bias) &&
-           small_dtype(&p->y) && small_dtype(&p->sum) && !p->gate.data && !p->quantised &&
+           small_dtype(&p->y) && small_dtype(&p->sum) && !p->gate.data && !p->quantised && !p->mod_scale.data &&
+           !p->mod_shift.data && p->positions == 1 &&
            (!p->residual.data || p->sum_dtype == TN_F32 || p->sum_dtype == TN_BF16 || p->sum_dtype == TN_F16) &&
            p->round_h != TN_F64 && p->round_r == TN_NONE && p->round_w == TN_NONE && p->round_p == TN_NONE;
 }

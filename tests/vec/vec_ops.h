@@ -1,0 +1,30 @@
+/* vec_ops.h - every op of the vector vocabulary as a plain function over memory, one table per machine. */
+#ifndef TN_TEST_VEC_OPS_H
+#define TN_TEST_VEC_OPS_H
+
+#include "base/base.h"
+#include "truenorm.h"
+
+/* Operands are 16 f32 or f64 lanes each; `n` is a lane count, `out` big enough for 16 lanes. */
+struct vec_ops {
+    const char *name;
+    void (*f32)(int op, const float *a, const float *b, const float *c, float *out);
+    void (*f64)(int op, const double *a, const double *b, const double *c, double *out);
+    void (*load)(tn_dtype dt, const void *p, size_t i, size_t n, float *out);
+    void (*store)(tn_dtype dt, void *p, size_t i, size_t n, const float *in);
+    void (*round)(tn_dtype dt, const float *in, float *out);
+    void (*widen)(const float *in, double *out);
+    void (*narrow)(const double *in, float *out);
+    void (*dot)(const double *acc, const float *x, const float *y, double *out);
+    void (*first)(const double *in, size_t n, double *out);
+    double (*sum)(const double *in);
+    double (*hmax)(const double *in);
+    int (*any_tiny)(const float *in, float limit);
+};
+
+enum { F32_ADD, F32_SUB, F32_MUL, F32_FMA, F32_FMS, F32_SET1, F32_OPS };
+enum { F64_ADD, F64_SUB, F64_MUL, F64_DIV, F64_FMA, F64_MAX, F64_ABS, F64_SELECT_NEG, F64_SET1, F64_POW2, F64_OPS };
+
+extern const struct vec_ops vec_ops_scalar, vec_ops_avx2, vec_ops_avx512, vec_ops_neon;
+
+#endif

@@ -1,0 +1,14 @@
+/* vec_ops_avx512.c - the vocabulary of vec_avx512.h for test_vec. */
+#include <math.h>
+
+#include "base/half.h"
+#include "vec/vec_ops.h"
+
+#if TN_ARCH_X86_64
+TN_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
+#include "simd/vec_avx512.h"
+
+#define TN_VEC_NAME avx512
+#include "vec/vec_ops_body.h"
+TN_TARGET_END
+#endif

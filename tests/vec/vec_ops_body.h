@@ -1,0 +1,85 @@
+/* vec_ops_body.h - compiled once per machine, after its vector header; TN_VEC_NAME names the machine. */
+
+static void ops_f32(int op, const float *pa, const float *pb, const float *pc, float *out)
+{
+    vf a = vf_load(TN_F32, pa, 0), b = vf_load(TN_F32, pb, 0), c = vf_load(TN_F32, pc, 0), r = a;
+    switch (op) {
+    case F32_ADD: r = vf_add(a, b); break;
+    case F32_SUB: r = vf_sub(a, b); break;
+    case F32_MUL: r = vf_mul(a, b); break;
+    case F32_FMA: r = vf_fma(a, b, c); break;
+    case F32_FMS: r = vf_fms(a, b, c); break;
+    case F32_SET1: r = vf_set1(pa[3]); break;
+    default: break;
+    }
+    vf_store(TN_F32, out, 0, r);
+}
+
+static void ops_f64(int op, const double *pa, const double *pb, const double *pc, double *out)
+{
+    vd a = vd_load(pa), b = vd_load(pb), c = vd_load(pc), r = a;
+    switch (op) {
+    case F64_ADD: r = vd_add(a, b); break;
+    case F64_SUB: r = vd_sub(a, b); break;
+    case F64_MUL: r = vd_mul(a, b); break;
+    case F64_DIV: r = vd_div(a, b); break;
+    case F64_FMA: r = vd_fma(a, b, c); break;
+    case F64_MAX: r = vd_max(a, b); break;
+    case F64_ABS: r = vd_abs(a); break;
+    case F64_SELECT_NEG: r = vd_select_neg(a, b, c); break;
+    case F64_SET1: r = vd_set1(pa[5]); break;
+    case F64_POW2: r = vd_pow2(a); break;
+    default: break;
+    }
+    vd_store(out, r);
+}
+
+static void ops_load(tn_dtype dt, const void *p, size_t i, size_t n, float *out)
+{
+    vf r = dt == TN_F32    ? (n == 16 ? vf_load(TN_F32, p, i) : vf_load_n(TN_F32, p, i, n))
+           : dt == TN_BF16 ? (n == 16 ? vf_load(TN_BF16, p, i) : vf_load_n(TN_BF16, p, i, n))
+                           : (n == 16 ? vf_load(TN_F16, p, i) : vf_load_n(TN_F16, p, i, n));
+    vf_store(TN_F32, out, 0, r);
+}
+
+static void store_one(tn_dtype dt, void *p, size_t i, size_t n, vf v)
+{
+    if (n == 16)
+        vf_store(dt, p, i, v);
+    else
+        vf_store_n(dt, p, i, v, n);
+}
+static void ops_store(tn_dtype dt, void *p, size_t i, size_t n, const float *in)
+{
+    vf v = vf_load(TN_F32, in, 0);
+    if (dt == TN_F32)
+        store_one(TN_F32, p, i, n, v);
+    else if (dt == TN_BF16)
+        store_one(TN_BF16, p, i, n, v);
+    else
+        store_one(TN_F16, p, i, n, v);
+}
+
+static void ops_round(tn_dtype dt, const float *in, float *out)
+{
+    vf v = vf_load(TN_F32, in, 0);
+    vf_store(TN_F32, out, 0, dt == TN_BF16 ? vf_round(TN_BF16, v) : dt == TN_F16 ? vf_round(TN_F16, v) : vf_round(TN_F32, v));
+}
+static void ops_widen(const float *in, double *out) { vd_store(out, vd_from_vf(vf_load(TN_F32, in, 0))); }
+static void ops_narrow(const double *in, float *out) { vf_store(TN_F32, out, 0, vd_to_vf(vd_load(in))); }
+static void ops_dot(const double *acc, const float *x, const float *y, double *out)
+{
+    vd_store(out, vd_dot(vd_load(acc), vf_load(TN_F32, x, 0), vf_load(TN_F32, y, 0)));
+}
+static void ops_first(const double *in, size_t n, double *out) { vd_store(out, vd_first(vd_load(in), n)); }
+static double ops_sum(const double *in) { return vd_sum(vd_load(in)); }
+static double ops_hmax(const double *in) { return vd_hmax(vd_load(in)); }
+static int ops_any_tiny(const float *in, float limit) { return vf_any_tiny(vf_load(TN_F32, in, 0), limit); }
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+const struct vec_ops PASTE(vec_ops_, TN_VEC_NAME) = {
+    STRING(TN_VEC_NAME), ops_f32, ops_f64,   ops_load, ops_store, ops_round,   ops_widen,
+    ops_narrow,          ops_dot, ops_first, ops_sum,  ops_hmax,  ops_any_tiny};
