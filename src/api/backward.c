@@ -140,8 +140,8 @@ static void run_sweeps(const struct backward *b, double *sums, const tn_executor
     } while (!plan.elements);
 }
 
-static tn_status make_backward(const tn_norm_desc *desc, const tn_norm_io *forward, const tn_norm_grads *grads,
-                               struct backward *b, tn_norm_grads *g, bool *empty)
+static tn_status make_backward(const tn_norm_desc *desc, const tn_norm_io *forward,
+                               const tn_norm_grads *grads, struct backward *b, tn_norm_grads *g, bool *empty)
 {
     memset(b, 0, sizeof *b);
     tn_status status = tn_copy_struct(g, sizeof *g, grads);
@@ -154,7 +154,8 @@ static tn_status make_backward(const tn_norm_desc *desc, const tn_norm_io *forwa
     return status;
 }
 
-size_t tn_norm_backward_workspace(const tn_norm_desc *desc, const tn_norm_io *forward, const tn_norm_grads *grads)
+size_t tn_norm_backward_workspace(const tn_norm_desc *desc, const tn_norm_io *forward,
+                                  const tn_norm_grads *grads)
 {
     struct backward b;
     tn_norm_grads g;

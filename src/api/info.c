@@ -13,16 +13,27 @@ const char *tn_version(void)
 const char *tn_status_text(tn_status status)
 {
     switch ((int)status) {
-    case TN_OK: return "success";
-    case TN_ERR_NULL: return "a required operand is missing";
-    case TN_ERR_DTYPE: return "a dtype is unknown or not allowed for its operand";
-    case TN_ERR_VALUE: return "an option is out of range (eps, group, partial, divisor, an enum, or operands that exclude each other)";
-    case TN_ERR_SIZE: return "sizes or strides overflow the address space";
-    case TN_ERR_OVERLAP: return "an output overlaps another operand, or itself";
-    case TN_ERR_STRUCT_SIZE: return "struct_size is unset or from a newer version that asks for more";
-    case TN_ERR_ISA: return "that instruction set is not usable here";
-    case TN_ERR_MEMORY: return "out of memory";
-    default: return "unknown status";
+    case TN_OK:
+        return "success";
+    case TN_ERR_NULL:
+        return "a required operand is missing";
+    case TN_ERR_DTYPE:
+        return "a dtype is unknown or not allowed for its operand";
+    case TN_ERR_VALUE:
+        return "an option is out of range (eps, group, partial, divisor, an enum, or operands that exclude "
+               "each other)";
+    case TN_ERR_SIZE:
+        return "sizes or strides overflow the address space";
+    case TN_ERR_OVERLAP:
+        return "an output overlaps another operand, or itself";
+    case TN_ERR_STRUCT_SIZE:
+        return "struct_size is unset or from a newer version that asks for more";
+    case TN_ERR_ISA:
+        return "that instruction set is not usable here";
+    case TN_ERR_MEMORY:
+        return "out of memory";
+    default:
+        return "unknown status";
     }
 }
 

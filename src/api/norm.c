@@ -33,8 +33,8 @@ tn_status tn_norm_moments(const tn_norm_desc *desc, const tn_norm_io *io, const 
     return run(desc, io, TN_MOMENTS, executor);
 }
 
-static tn_status simple(tn_kind kind, tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight,
-                        const void *bias, double eps, void *y)
+static tn_status simple(tn_kind kind, tn_dtype dtype, size_t rows, size_t n, const void *x,
+                        const void *weight, const void *bias, double eps, void *y)
 {
     tn_norm_desc d = tn_norm_init(kind, rows, n, eps);
     tn_norm_io io = tn_io_init();
@@ -51,13 +51,14 @@ static tn_status simple(tn_kind kind, tn_dtype dtype, size_t rows, size_t n, con
     return tn_norm_forward(&d, &io, NULL);
 }
 
-tn_status tn_rmsnorm(tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight, double eps, void *y)
+tn_status tn_rmsnorm(tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight, double eps,
+                     void *y)
 {
     return simple(TN_RMS, dtype, rows, n, x, weight, NULL, eps, y);
 }
 
-tn_status tn_layernorm(tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight, const void *bias,
-                       double eps, void *y)
+tn_status tn_layernorm(tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight,
+                       const void *bias, double eps, void *y)
 {
     return simple(TN_LAYER, dtype, rows, n, x, weight, bias, eps, y);
 }
@@ -84,8 +85,11 @@ double tn_norm_rstd(const tn_norm_desc *desc, double moment2, double count)
     if (v == 0.0 && d.eps == 0.0)
         return 0.0;
     switch ((int)d.eps_mode) {
-    case TN_EPS_INSIDE: return 1.0 / sqrt(v + d.eps);
-    case TN_EPS_OUTSIDE: return 1.0 / (sqrt(v) + d.eps);
-    default: return 1.0 / (sqrt(v) < d.eps ? d.eps : sqrt(v));
+    case TN_EPS_INSIDE:
+        return 1.0 / sqrt(v + d.eps);
+    case TN_EPS_OUTSIDE:
+        return 1.0 / (sqrt(v) + d.eps);
+    default:
+        return 1.0 / (sqrt(v) < d.eps ? d.eps : sqrt(v));
     }
 }

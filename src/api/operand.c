@@ -22,7 +22,8 @@ tn_status tn_set_operand(struct tn_operand *o, const void *data, tn_dtype dt, co
     o->data = (char *)(uintptr_t)data;
     o->dtype = dt;
     if (__builtin_mul_overflow(stride[0], size, &o->stride[0]) ||
-        __builtin_mul_overflow(stride[1], size, &o->stride[1]) || __builtin_mul_overflow(inner, size, &o->inner))
+        __builtin_mul_overflow(stride[1], size, &o->stride[1]) ||
+        __builtin_mul_overflow(inner, size, &o->inner))
         return TN_ERR_SIZE;
     return TN_OK;
 }
@@ -36,8 +37,8 @@ static bool extent_of(const struct tn_use *use, const size_t rows[2], struct tn_
     return tn_extent_init(e, o->data, tn_element_size(o->dtype), count, stride);
 }
 
-static bool allowed_in_place(const struct tn_use *out, const struct tn_extent *out_extent, const struct tn_use *in,
-                             const struct tn_extent *in_extent)
+static bool allowed_in_place(const struct tn_use *out, const struct tn_extent *out_extent,
+                             const struct tn_use *in, const struct tn_extent *in_extent)
 {
     return (out->in_place & in->id) && out->operand->dtype == in->operand->dtype &&
            tn_extents_equal(out_extent, in_extent);

@@ -25,9 +25,10 @@ tn_status tn_copy_struct(void *to, size_t size, const void *from)
 tn_status tn_plan_desc(const tn_norm_desc *d, struct tn_plan *p)
 {
     const unsigned all_flags = TN_ROUND_RSTD | TN_ROUND_OFFSET | TN_ROUND_PRODUCT | TN_NEGATIVE_EPS;
-    if (!tn_in_range((int)d->kind, TN_L2) || !tn_in_range((int)d->cast, TN_CAST_T5) || !tn_in_range((int)d->grade, TN_FAST) ||
-        !tn_in_range((int)d->eps_mode, TN_EPS_CLAMP) || !tn_in_range((int)d->gate, TN_GATE_AFTER) ||
-        !tn_in_range((int)d->act, TN_SIGMOID) || !tn_in_range((int)d->sum, TN_SUM_EXACT) || (d->flags & ~all_flags))
+    if (!tn_in_range((int)d->kind, TN_L2) || !tn_in_range((int)d->cast, TN_CAST_T5) ||
+        !tn_in_range((int)d->grade, TN_FAST) || !tn_in_range((int)d->eps_mode, TN_EPS_CLAMP) ||
+        !tn_in_range((int)d->gate, TN_GATE_AFTER) || !tn_in_range((int)d->act, TN_SIGMOID) ||
+        !tn_in_range((int)d->sum, TN_SUM_EXACT) || (d->flags & ~all_flags))
         return TN_ERR_VALUE;
     if (d->eps != d->eps || (d->eps < 0 && !(d->flags & TN_NEGATIVE_EPS)))
         return TN_ERR_VALUE;
@@ -60,7 +61,8 @@ tn_status tn_plan_desc(const tn_norm_desc *d, struct tn_plan *p)
 
 #define SET(field, allowed)                                                                                  \
     if (status == TN_OK)                                                                                     \
-    status = tn_set_operand(&p->field, io->field.data, io->field.dtype, io->field.stride, io->field.inner, allowed)
+    status = tn_set_operand(&p->field, io->field.data, io->field.dtype, io->field.stride, io->field.inner,   \
+                            allowed)
 
 static tn_status set_inputs(struct tn_plan *p, const tn_norm_io *io)
 {
@@ -179,9 +181,9 @@ static void choose_arithmetic(const tn_norm_desc *d, const tn_norm_io *io, struc
     p->round_h = rounding_of_h(p, d->cast);
     p->round_r = d->flags & TN_ROUND_RSTD ? p->x.dtype : TN_NONE;
     p->round_w = d->flags & TN_ROUND_OFFSET && p->weight.data && p->offset != 0.0 ? p->weight.dtype : TN_NONE;
-    p->round_p = d->flags & TN_ROUND_PRODUCT && is_half(p->y.dtype) ? p->y.dtype
+    p->round_p = d->flags & TN_ROUND_PRODUCT && is_half(p->y.dtype)    ? p->y.dtype
                  : d->flags & TN_ROUND_PRODUCT && p->y.dtype == TN_F32 ? TN_F32
-                                                                      : TN_NONE;
+                                                                       : TN_NONE;
     if (p->residual.data && d->sum == TN_SUM_ROUNDED)
         p->sum_dtype = io->sum.dtype ? io->sum.dtype : p->x.dtype;
     p->wide_sums = p->x.dtype == TN_F64 || (p->residual.data && p->residual.dtype == TN_F64) ||

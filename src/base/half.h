@@ -10,14 +10,19 @@
 static inline size_t tn_element_size(tn_dtype dt)
 {
     switch ((int)dt) {
-    case TN_F64: return 8;
-    case TN_F32: return 4;
+    case TN_F64:
+        return 8;
+    case TN_F32:
+        return 4;
     case TN_BF16:
-    case TN_F16: return 2;
+    case TN_F16:
+        return 2;
     case TN_I8:
     case TN_E4M3:
-    case TN_E5M2: return 1;
-    default: return 0;
+    case TN_E5M2:
+        return 1;
+    default:
+        return 0;
     }
 }
 

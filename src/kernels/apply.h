@@ -42,8 +42,8 @@ TN_INLINE vf round_to(tn_dtype dt, vf v)
     return dt == TN_BF16 ? vf_round(TN_BF16, v) : dt == TN_F16 ? vf_round(TN_F16, v) : v;
 }
 
-TN_INLINE vf apply_f64(bool centred, tn_dtype round_h, double offset, bool has_w, bool has_b, vf x, vf w, vf b,
-                       const struct apply *a)
+TN_INLINE vf apply_f64(bool centred, tn_dtype round_h, double offset, bool has_w, bool has_b, vf x, vf w,
+                       vf b, const struct apply *a)
 {
     vd t = vd_from_vf(x);
     if (centred)
@@ -76,8 +76,8 @@ TN_INLINE vf apply_two_part(tn_dtype round_h, bool has_w, vf x, vf w, const stru
     return vf_fma(t, w, vf_mul(e, w));
 }
 
-TN_INLINE vf apply_f32(bool centred, tn_dtype round_h, double offset, bool has_w, bool has_b, bool may_be_tiny, vf x,
-                       vf w, vf b, const struct apply *a)
+TN_INLINE vf apply_f32(bool centred, tn_dtype round_h, double offset, bool has_w, bool has_b,
+                       bool may_be_tiny, vf x, vf w, vf b, const struct apply *a)
 {
     vf t = x;
     if (centred)
@@ -93,8 +93,8 @@ TN_INLINE vf apply_f32(bool centred, tn_dtype round_h, double offset, bool has_w
     return has_b ? vf_fma(t, w, b) : vf_mul(t, w);
 }
 
-TN_INLINE vf apply_block(enum tn_algo algo, bool centred, tn_dtype round_h, double offset, bool has_w, bool has_b,
-                         bool may_be_tiny, vf x, vf w, vf b, const struct apply *a)
+TN_INLINE vf apply_block(enum tn_algo algo, bool centred, tn_dtype round_h, double offset, bool has_w,
+                         bool has_b, bool may_be_tiny, vf x, vf w, vf b, const struct apply *a)
 {
     if (algo == TN_A2P)
         return apply_two_part(round_h, has_w, x, w, a);

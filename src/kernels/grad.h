@@ -52,7 +52,8 @@ static TN_NOINLINE double grad_phi(const struct tn_plan *p, const struct tn_stat
     return r < (given_f32 ? (double)(float)limit : limit) ? 1.0 : 0.0;
 }
 
-TN_INLINE void grad_finish(const struct tn_plan *p, const struct grad_sums *s, bool centred, struct grad_stat *gs)
+TN_INLINE void grad_finish(const struct tn_plan *p, const struct grad_sums *s, bool centred,
+                           struct grad_stat *gs)
 {
     double gh = lanes_sum(s->gh), g = 0.0, h = 0.0;
     if (centred) {
@@ -66,7 +67,8 @@ TN_INLINE void grad_finish(const struct tn_plan *p, const struct grad_sums *s, b
     gs->c1 = gh / p->count;
     if (TN_UNLIKELY(p->eps_mode != TN_EPS_INSIDE || gs->r_ratio != 1.0))
         gs->c1 *= grad_phi(p, &gs->st) * gs->r_ratio * gs->r_ratio * gs->r_ratio;
-    if (centred && p->count != (double)p->counted) /* a divisor of the caller's: the counted h do not sum to 0 */
+    if (centred &&
+        p->count != (double)p->counted) /* a divisor of the caller's: the counted h do not sum to 0 */
         gs->c0 -= gs->c1 * h / p->count;
 }
 
@@ -108,8 +110,8 @@ static TN_NOINLINE void grad_gate(const struct group_ref *at, size_t i, size_t n
 }
 
 /* h, hr of elements [i, i+n); with a gate before, act and slope * (ungated s). */
-static TN_NOINLINE void grad_normalised(const struct group_ref *at, const struct tn_stat *st, size_t i, size_t n,
-                                        struct grad_buffers *b)
+static TN_NOINLINE void grad_normalised(const struct group_ref *at, const struct tn_stat *st, size_t i,
+                                        size_t n, struct grad_buffers *b)
 {
     const struct tn_plan *p = at->p;
     if (p->gate_place == TN_GATE_BEFORE) {
@@ -163,8 +165,8 @@ static TN_NOINLINE void grad_affine(const struct group_ref *at, size_t i, size_t
 }
 
 /* From dy back through the gate after and the modulation: b->e = dL/d(w'h + b), and what they themselves receive. */
-static TN_NOINLINE void grad_outer(const struct tn_grad_plan *gp, const struct group_ref *at, size_t i, size_t n,
-                                   struct grad_buffers *b)
+static TN_NOINLINE void grad_outer(const struct tn_grad_plan *gp, const struct group_ref *at, size_t i,
+                                   size_t n, struct grad_buffers *b)
 {
     const struct tn_plan *p = at->p;
     bool gated = p->gate_place == TN_GATE_AFTER, modulated = p->mod_scale.data || p->mod_shift.data;
@@ -266,8 +268,8 @@ static TN_NOINLINE void add_runs(double *sums, const double *v, size_t first, si
     }
 }
 
-static TN_NOINLINE void grad_columns(const struct tn_grad_plan *gp, const struct group_ref *at, size_t i, size_t n,
-                                     struct grad_buffers *b, double *sums)
+static TN_NOINLINE void grad_columns(const struct tn_grad_plan *gp, const struct group_ref *at, size_t i,
+                                     size_t n, struct grad_buffers *b, double *sums)
 {
     const struct tn_plan *p = at->p;
     size_t width = p->groups * p->group, params = width / p->positions, column = at->g * p->group + i;
@@ -296,7 +298,8 @@ static TN_NOINLINE void grad_elements(const struct tn_grad_plan *gp, const struc
     for (size_t k = 0; k < n; k += 16) {
         vd g = vd_load(b->g + k), h = vd_load(b->h + k);
         vd dx = grad_x(p->centred, g, h, vd_set1(gs->c0), vd_set1(gs->c1), r);
-        if (p->counted != p->group && i + k + 16 > p->counted) { /* past the counted elements only r G is left */
+        if (p->counted != p->group &&
+            i + k + 16 > p->counted) { /* past the counted elements only r G is left */
             size_t left = p->counted > i + k ? p->counted - (i + k) : 0;
             vd rest = vd_mul(g, r);
             dx = vd_add(vd_first(dx, left), vd_sub(rest, vd_first(rest, left)));

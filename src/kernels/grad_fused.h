@@ -97,7 +97,8 @@ TN_INLINE void fused_grad_group(tn_dtype xt, tn_dtype wt, bool centred, const st
 {
     const struct tn_plan *p = at->p;
     const struct tn_operand none = {0};
-    const struct tn_operand *dx = gp->elements ? &gp->dx : &none, *dres = gp->elements ? &gp->dresidual : &none;
+    const struct tn_operand *dx = gp->elements ? &gp->dx : &none,
+                            *dres = gp->elements ? &gp->dresidual : &none;
     size_t n = p->group, width = p->groups * n;
     struct grad_row row = {.x = group_row(at, &p->x), .dy = group_row(at, &gp->dy)};
     struct grad_stat gs = {.r_ratio = 1.0};
@@ -123,12 +124,13 @@ TN_INLINE void fused_grad_group(tn_dtype xt, tn_dtype wt, bool centred, const st
         fused_grad_block(xt, wt, centred, true, p, &row, &gs, i, n - i);
 }
 
-TN_INLINE void fused_grad_rows(tn_dtype xt, tn_dtype wt, bool centred, const struct tn_grad_plan *gp, size_t r0,
-                               size_t r1, double *sums)
+TN_INLINE void fused_grad_rows(tn_dtype xt, tn_dtype wt, bool centred, const struct tn_grad_plan *gp,
+                               size_t r0, size_t r1, double *sums)
 {
     const struct tn_plan *p = &gp->forward;
     size_t slot_size = tn_slot_size(gp);
-    TN_FOR_GROUPS(p, r0, r1, fused_grad_group(xt, wt, centred, gp, &at, sums + (r - r0) % gp->slots * slot_size));
+    TN_FOR_GROUPS(p, r0, r1,
+                  fused_grad_group(xt, wt, centred, gp, &at, sums + (r - r0) % gp->slots * slot_size));
 }
 
 #endif

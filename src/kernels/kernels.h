@@ -38,13 +38,13 @@ struct tn_plan {
     bool centred;
 
     enum tn_algo algo;
-    tn_dtype round_h;    /* dtype that h is rounded to, or TN_NONE */
-    tn_dtype round_r;    /* dtype that 1/sqrt is rounded to, or TN_NONE */
-    tn_dtype round_w;    /* dtype that weight + offset is rounded to, or TN_NONE */
-    tn_dtype round_p;    /* dtype that w'*h is rounded to, or TN_NONE */
-    tn_dtype sum_dtype;  /* dtype that x + residual is rounded to, or TN_NONE */
-    double offset;       /* added to the weight */
-    bool wide_sums;      /* an operand of the statistics is f64: double-double sums and rescaling */
+    tn_dtype round_h;   /* dtype that h is rounded to, or TN_NONE */
+    tn_dtype round_r;   /* dtype that 1/sqrt is rounded to, or TN_NONE */
+    tn_dtype round_w;   /* dtype that weight + offset is rounded to, or TN_NONE */
+    tn_dtype round_p;   /* dtype that w'*h is rounded to, or TN_NONE */
+    tn_dtype sum_dtype; /* dtype that x + residual is rounded to, or TN_NONE */
+    double offset;      /* added to the weight */
+    bool wide_sums;     /* an operand of the statistics is f64: double-double sums and rescaling */
     tn_gate gate_place;
     tn_act act;
     bool quantised, dynamic_scale;

@@ -30,7 +30,8 @@ TN_INLINE vf load_left(const float *p, size_t k, size_t left)
 }
 
 /* Elements [i, i+n) of s = x (+ residual, rounded to the sum's dtype) as f32. */
-TN_INLINE const float *narrow_input(const struct group_ref *at, size_t i, size_t n, struct narrow_buffers *buf)
+TN_INLINE const float *narrow_input(const struct group_ref *at, size_t i, size_t n,
+                                    struct narrow_buffers *buf)
 {
     const struct tn_plan *p = at->p;
     const float *x = stage_f32(&p->x, group_row(at, &p->x), i, n, buf->s, buf->raw);
@@ -49,8 +50,8 @@ TN_INLINE size_t chunk_of(size_t i, size_t n)
     return n - i < TN_CHUNK ? n - i : TN_CHUNK;
 }
 
-static TN_NOINLINE void narrow_statistics(const struct group_ref *at, struct narrow_buffers *buf, struct tn_stat *st,
-                                          double *moment2)
+static TN_NOINLINE void narrow_statistics(const struct group_ref *at, struct narrow_buffers *buf,
+                                          struct tn_stat *st, double *moment2)
 {
     const struct tn_plan *p = at->p;
     size_t n = p->counted;
@@ -75,8 +76,8 @@ static TN_NOINLINE void narrow_statistics(const struct group_ref *at, struct nar
     stat_rstd(p, v, st);
 }
 
-TN_INLINE void narrow_apply(enum tn_algo algo, bool centred, const struct group_ref *at, struct narrow_buffers *buf,
-                            const struct tn_stat *st)
+TN_INLINE void narrow_apply(enum tn_algo algo, bool centred, const struct group_ref *at,
+                            struct narrow_buffers *buf, const struct tn_stat *st)
 {
     const struct tn_plan *p = at->p;
     struct apply a = apply_setup(st);
@@ -188,9 +189,9 @@ TN_INLINE void fused_statistics(tn_dtype xt, bool centred, const struct group_re
     }
 }
 
-TN_INLINE void fused_apply(tn_dtype xt, tn_dtype wt, tn_dtype yt, enum tn_algo algo, bool centred, tn_dtype round_h,
-                           double offset, bool has_b, size_t n, const char *x, const char *w, const char *b, char *y,
-                           const struct apply *a)
+TN_INLINE void fused_apply(tn_dtype xt, tn_dtype wt, tn_dtype yt, enum tn_algo algo, bool centred,
+                           tn_dtype round_h, double offset, bool has_b, size_t n, const char *x,
+                           const char *w, const char *b, char *y, const struct apply *a)
 {
     const bool has_w = wt != TN_NONE, tiny = centred || xt != TN_F16;
     const tn_dtype pt = has_w ? wt : TN_F32;
@@ -203,12 +204,13 @@ TN_INLINE void fused_apply(tn_dtype xt, tn_dtype wt, tn_dtype yt, enum tn_algo a
         size_t k = n - i;
         vf vx = vf_load_n(xt, x, i, k);
         vf vw = has_w ? vf_load_n(pt, w, i, k) : vx, vb = has_b ? vf_load_n(pt, b, i, k) : vx;
-        vf_store_n(yt, y, i, apply_block(algo, centred, round_h, offset, has_w, has_b, tiny, vx, vw, vb, a), k);
+        vf_store_n(yt, y, i, apply_block(algo, centred, round_h, offset, has_w, has_b, tiny, vx, vw, vb, a),
+                   k);
     }
 }
 
-TN_INLINE void fused_group(tn_dtype xt, tn_dtype wt, tn_dtype yt, bool centred, enum tn_algo algo, tn_dtype round_h,
-                           double offset, const struct group_ref *at)
+TN_INLINE void fused_group(tn_dtype xt, tn_dtype wt, tn_dtype yt, bool centred, enum tn_algo algo,
+                           tn_dtype round_h, double offset, const struct group_ref *at)
 {
     const struct tn_plan *p = at->p;
     const char *x = group_row(at, &p->x);
@@ -224,7 +226,8 @@ TN_INLINE void fused_group(tn_dtype xt, tn_dtype wt, tn_dtype yt, bool centred, 
     const char *w = wt != TN_NONE ? group_row(at, &p->weight) : x;
     char *y = group_row(at, &p->y);
     if (wt != TN_NONE && p->bias.data)
-        fused_apply(xt, wt, yt, algo, centred, round_h, offset, true, p->group, x, w, group_row(at, &p->bias), y, &a);
+        fused_apply(xt, wt, yt, algo, centred, round_h, offset, true, p->group, x, w, group_row(at, &p->bias),
+                    y, &a);
     else
         fused_apply(xt, wt, yt, algo, centred, round_h, offset, false, p->group, x, w, x, y, &a);
 }

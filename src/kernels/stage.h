@@ -114,8 +114,8 @@ static TN_NOINLINE const float *stage_f32(const struct tn_operand *o, const char
 }
 
 /* The same as f64, always in buf, zeros up to the next multiple of 16. */
-static TN_NOINLINE void stage_f64(const struct tn_operand *o, const char *row, size_t i, size_t n, double *buf,
-                                  double *raw)
+static TN_NOINLINE void stage_f64(const struct tn_operand *o, const char *row, size_t i, size_t n,
+                                  double *buf, double *raw)
 {
     const void *src = contiguous(o, row, i, n, raw);
     if (o->dtype == TN_F64) {
@@ -132,8 +132,8 @@ static TN_NOINLINE void stage_f64(const struct tn_operand *o, const char *row, s
 }
 
 /* f32 values (padded to 16) to elements [i, i+n) of a row of o; raw holds TN_CHUNK floats. */
-static TN_NOINLINE void unstage_f32(const struct tn_operand *o, char *row, size_t i, size_t n, const float *buf,
-                                    float *raw)
+static TN_NOINLINE void unstage_f32(const struct tn_operand *o, char *row, size_t i, size_t n,
+                                    const float *buf, float *raw)
 {
     size_t size = tn_element_size(o->dtype);
     char *dst = row + (ptrdiff_t)i * o->inner;
@@ -149,18 +149,26 @@ static TN_NOINLINE void unstage_f32(const struct tn_operand *o, char *row, size_
 }
 
 /* f64 values (padded to 16) to elements [i, i+n) of a row of o, any dtype; raw holds TN_CHUNK doubles. */
-static TN_NOINLINE void unstage_f64(const struct tn_operand *o, char *row, size_t i, size_t n, const double *buf,
-                                    double *raw)
+static TN_NOINLINE void unstage_f64(const struct tn_operand *o, char *row, size_t i, size_t n,
+                                    const double *buf, double *raw)
 {
     size_t size = tn_element_size(o->dtype);
     char *dst = row + (ptrdiff_t)i * o->inner;
     void *to = o->inner == (ptrdiff_t)size ? (void *)dst : (void *)raw;
     uint8_t *bytes = to;
     switch ((int)o->dtype) {
-    case TN_F64: memcpy(to, buf, n * 8); break;
-    case TN_F32: narrow_f64(TN_F32, buf, n, to); break;
-    case TN_BF16: narrow_f64(TN_BF16, buf, n, to); break;
-    case TN_F16: narrow_f64(TN_F16, buf, n, to); break;
+    case TN_F64:
+        memcpy(to, buf, n * 8);
+        break;
+    case TN_F32:
+        narrow_f64(TN_F32, buf, n, to);
+        break;
+    case TN_BF16:
+        narrow_f64(TN_BF16, buf, n, to);
+        break;
+    case TN_F16:
+        narrow_f64(TN_F16, buf, n, to);
+        break;
     case TN_I8:
         for (size_t k = 0; k < n; k++)
             bytes[k] = (uint8_t)tn_f64_to_i8(buf[k]);

@@ -49,8 +49,16 @@ TN_INLINE void sum_squares(tn_dtype dt, const void *x, size_t n, struct lanes *a
     struct lanes s = *acc;
 #define LOAD(i) vf_load(dt, x, i)
 #define LOAD_N(i, k) vf_load_n(dt, x, i, k)
-#define STEP_A(v, k) do { vf t = (v); s.a = vd_dot(s.a, t, t); } while (0)
-#define STEP_B(v, k) do { vf t = (v); s.b = vd_dot(s.b, t, t); } while (0)
+#define STEP_A(v, k)                                                                                         \
+    do {                                                                                                     \
+        vf t = (v);                                                                                          \
+        s.a = vd_dot(s.a, t, t);                                                                             \
+    } while (0)
+#define STEP_B(v, k)                                                                                         \
+    do {                                                                                                     \
+        vf t = (v);                                                                                          \
+        s.b = vd_dot(s.b, t, t);                                                                             \
+    } while (0)
     TN_FOR_BLOCKS(LOAD, LOAD_N, STEP_A, STEP_B);
 #undef STEP_A
 #undef STEP_B
@@ -69,7 +77,8 @@ TN_INLINE void sum_values(tn_dtype dt, const void *x, size_t n, struct lanes *ac
 }
 
 /* Sums of d = x - mean and of d^2; lanes past the end add nothing. */
-TN_INLINE void sum_centred(tn_dtype dt, const void *x, size_t n, double mean, struct lanes *d1, struct lanes *d2)
+TN_INLINE void sum_centred(tn_dtype dt, const void *x, size_t n, double mean, struct lanes *d1,
+                           struct lanes *d2)
 {
     struct lanes s = *d1, q = *d2;
     vd m = vd_set1(mean);
@@ -94,7 +103,8 @@ TN_INLINE void sum_centred(tn_dtype dt, const void *x, size_t n, double mean, st
 }
 
 /* 1/sqrt(v + eps), v = vh + vl >= 0, in two parts, for every eps mode. A zero row with eps = 0 gives 0. */
-static TN_NOINLINE void rstd_two_part(const struct tn_plan *p, double vh, double vl, double scale, struct tn_stat *st)
+static TN_NOINLINE void rstd_two_part(const struct tn_plan *p, double vh, double vl, double scale,
+                                      struct tn_stat *st)
 {
     double eps = p->eps_mode == TN_EPS_INSIDE ? p->eps * scale * scale : p->eps * scale;
     double qh, ql; /* the divisor */
@@ -150,7 +160,8 @@ TN_INLINE double stat_variance(const struct tn_plan *p, double d1, double d2, do
 
 TN_INLINE double read_stat(const struct tn_operand *o, size_t i0, size_t i1, size_t g)
 {
-    const char *at = o->data + (ptrdiff_t)i0 * o->stride[0] + (ptrdiff_t)i1 * o->stride[1] + (ptrdiff_t)g * o->inner;
+    const char *at =
+        o->data + (ptrdiff_t)i0 * o->stride[0] + (ptrdiff_t)i1 * o->stride[1] + (ptrdiff_t)g * o->inner;
     if (o->dtype == TN_F64) {
         double d;
         memcpy(&d, at, 8);
@@ -165,7 +176,8 @@ TN_INLINE void write_stat(const struct tn_operand *o, size_t i0, size_t i1, size
 {
     if (!o->data)
         return;
-    char *at = o->data + (ptrdiff_t)i0 * o->stride[0] + (ptrdiff_t)i1 * o->stride[1] + (ptrdiff_t)g * o->inner;
+    char *at =
+        o->data + (ptrdiff_t)i0 * o->stride[0] + (ptrdiff_t)i1 * o->stride[1] + (ptrdiff_t)g * o->inner;
     float f = (float)value;
     if (o->dtype == TN_F64)
         memcpy(at, &value, 8);

@@ -16,7 +16,7 @@ struct wide_buffers {
 static inline double round_scalar(tn_dtype dt, double v)
 {
     float f = (float)v;
-    return dt == TN_BF16   ? (double)tn_bf16_to_f32(tn_f32_to_bf16(f))
+    return dt == TN_BF16  ? (double)tn_bf16_to_f32(tn_f32_to_bf16(f))
            : dt == TN_F16 ? (double)tn_f16_to_f32(tn_f32_to_f16(f))
            : dt == TN_F32 ? (double)f
                           : v;
@@ -30,8 +30,8 @@ TN_INLINE vd round_f64_to(tn_dtype dt, vd v)
 }
 
 /* Elements [i, i+n) of a parameter whose elements serve plan->positions elements of the row each. */
-static TN_NOINLINE void stage_param(const struct group_ref *at, const struct tn_operand *o, size_t i, size_t n,
-                                    double *buf, double *raw)
+static TN_NOINLINE void stage_param(const struct group_ref *at, const struct tn_operand *o, size_t i,
+                                    size_t n, double *buf, double *raw)
 {
     const struct tn_plan *p = at->p;
     if (p->positions == 1) {
@@ -51,8 +51,8 @@ static TN_NOINLINE void stage_param(const struct group_ref *at, const struct tn_
 }
 
 /* Elements [i, i+n) of s * scale into buf->s, zeros up to a multiple of 16. */
-static TN_NOINLINE void wide_input(const struct group_ref *at, size_t i, size_t n, double scale, bool store_sum,
-                                   struct wide_buffers *buf)
+static TN_NOINLINE void wide_input(const struct group_ref *at, size_t i, size_t n, double scale,
+                                   bool store_sum, struct wide_buffers *buf)
 {
     const struct tn_plan *p = at->p;
     stage_f64(&p->x, group_row(at, &p->x), i, n, buf->s, buf->raw);
@@ -133,8 +133,8 @@ TN_INLINE struct two two_div(struct two a, double d)
 
 enum wide_sum { SUM_VALUES, SUM_SQUARES, SUM_CENTRED_SQUARES, MAX_ABS };
 
-TN_INLINE void wide_step(enum wide_sum what, bool wide_sums, const struct tn_stat *st, const double *at, size_t left,
-                         vd *hi, vd *lo)
+TN_INLINE void wide_step(enum wide_sum what, bool wide_sums, const struct tn_stat *st, const double *at,
+                         size_t left, vd *hi, vd *lo)
 {
     vd v = vd_load(at);
     if (what == SUM_CENTRED_SQUARES) {
@@ -156,8 +156,8 @@ TN_INLINE void wide_step(enum wide_sum what, bool wide_sums, const struct tn_sta
 
 /* One pass over the counted elements of a group. With wide_sums `lo` holds the low parts, without them the plain
  * sum of the centred values. */
-TN_INLINE void wide_pass(enum wide_sum what, bool wide_sums, const struct group_ref *at, struct wide_buffers *buf,
-                         const struct tn_stat *st, struct lanes2 *acc)
+TN_INLINE void wide_pass(enum wide_sum what, bool wide_sums, const struct group_ref *at,
+                         struct wide_buffers *buf, const struct tn_stat *st, struct lanes2 *acc)
 {
     struct lanes2 s = {lanes_zero(), lanes_zero()};
     size_t n = at->p->counted;
@@ -173,8 +173,8 @@ TN_INLINE void wide_pass(enum wide_sum what, bool wide_sums, const struct group_
     *acc = s;
 }
 
-static TN_NOINLINE void plain_statistics(const struct group_ref *at, struct wide_buffers *buf, struct tn_stat *st,
-                                         double *moment2)
+static TN_NOINLINE void plain_statistics(const struct group_ref *at, struct wide_buffers *buf,
+                                         struct tn_stat *st, double *moment2)
 {
     const struct tn_plan *p = at->p;
     struct lanes2 s;
@@ -193,7 +193,8 @@ static TN_NOINLINE void plain_statistics(const struct group_ref *at, struct wide
 }
 
 /* Mean and the sum of squares (centred if so) of s * st->scale. */
-static TN_NOINLINE struct two two_part_moments(const struct group_ref *at, struct wide_buffers *buf, struct tn_stat *st)
+static TN_NOINLINE struct two two_part_moments(const struct group_ref *at, struct wide_buffers *buf,
+                                               struct tn_stat *st)
 {
     const struct tn_plan *p = at->p;
     struct lanes2 s;
@@ -211,7 +212,8 @@ static TN_NOINLINE struct two two_part_moments(const struct group_ref *at, struc
 }
 
 /* The power of two that brings the row, or sqrt(eps) where that is larger, to a safe size. */
-static TN_NOINLINE double rescue_scale(const struct group_ref *at, struct wide_buffers *buf, const struct tn_stat *st)
+static TN_NOINLINE double rescue_scale(const struct group_ref *at, struct wide_buffers *buf,
+                                       const struct tn_stat *st)
 {
     const struct tn_plan *p = at->p;
     struct lanes2 s;
@@ -227,8 +229,8 @@ static TN_NOINLINE double rescue_scale(const struct group_ref *at, struct wide_b
     return ldexp(1.0, k > 1000 ? 1000 : k);
 }
 
-static TN_NOINLINE void two_part_statistics(const struct group_ref *at, struct wide_buffers *buf, struct tn_stat *st,
-                                            double *moment2)
+static TN_NOINLINE void two_part_statistics(const struct group_ref *at, struct wide_buffers *buf,
+                                            struct tn_stat *st, double *moment2)
 {
     const struct tn_plan *p = at->p;
     struct two m2 = two_part_moments(at, buf, st);
@@ -302,7 +304,8 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
     }
 }
 
-static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_buffers *buf, struct tn_stat *st)
+static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_buffers *buf,
+                                        struct tn_stat *st)
 {
     const struct tn_plan *p = at->p;
     double moment2 = 0.0;

@@ -52,11 +52,12 @@ static tn_grad_fn *choose_kernel(const struct tn_grad_plan *g)
     const struct tn_kernels *kernels = tn_active_kernels();
     const struct tn_plan *p = &g->forward;
     tn_dtype x = p->x.dtype, w = p->weight.data ? p->weight.dtype : TN_NONE;
-    bool simple = same_dtype(&p->x, x) && same_dtype(&g->dy, x) && same_dtype(&g->dsum, x) && same_dtype(&g->dx, x) &&
-                  same_dtype(&g->dresidual, x) && same_dtype(&p->weight, w) && !p->residual.data && !p->gate.data &&
-                  !p->mod_scale.data && !p->mod_shift.data && p->positions == 1 && p->counted == p->group &&
-                  p->count == (double)p->group && p->round_r == TN_NONE && p->round_w == TN_NONE &&
-                  (p->round_h == TN_NONE || p->round_h == x) && !g->columns[TN_DSCALE] && !g->columns[TN_DSHIFT];
+    bool simple =
+        same_dtype(&p->x, x) && same_dtype(&g->dy, x) && same_dtype(&g->dsum, x) && same_dtype(&g->dx, x) &&
+        same_dtype(&g->dresidual, x) && same_dtype(&p->weight, w) && !p->residual.data && !p->gate.data &&
+        !p->mod_scale.data && !p->mod_shift.data && p->positions == 1 && p->counted == p->group &&
+        p->count == (double)p->group && p->round_r == TN_NONE && p->round_w == TN_NONE &&
+        (p->round_h == TN_NONE || p->round_h == x) && !g->columns[TN_DSCALE] && !g->columns[TN_DSHIFT];
     for (size_t k = 0; simple && k < TN_GRAD_COUNT; k++)
         if (keys[k].x == x && keys[k].w == w && keys[k].centred == p->centred)
             return kernels->grad_fused[k];
@@ -111,12 +112,13 @@ static void store_element(char *at, tn_dtype dt, double d)
 }
 
 /* Adds the blocks of `outers` sums of one output up, in order, and writes them; `offset` doubles into each slot. */
-static void write_columns(const struct tn_reduction *r, const double *sums, size_t outer, size_t outers, size_t offset,
-                          size_t n, const struct tn_operand *out, bool accumulate)
+static void write_columns(const struct tn_reduction *r, const double *sums, size_t outer, size_t outers,
+                          size_t offset, size_t n, const struct tn_operand *out, bool accumulate)
 {
     for (size_t o = 0; o < outers; o++)
         for (size_t slot = 0; slot < r->slots; slot++) {
-            char *row = out->data + (ptrdiff_t)(outer + o) * out->stride[0] + (ptrdiff_t)slot * out->stride[1];
+            char *row =
+                out->data + (ptrdiff_t)(outer + o) * out->stride[0] + (ptrdiff_t)slot * out->stride[1];
             const double *first = sums + (o * r->blocks * r->slots + slot) * r->slot_size + offset;
             for (size_t k = 0; k < n; k++) {
                 char *at = row + (ptrdiff_t)k * out->inner;
@@ -139,8 +141,8 @@ void tn_write_no_columns(const struct tn_columns *columns, const size_t rows[2])
     }
 }
 
-void tn_run_grad_sweep(const struct tn_grad_plan *plan, const struct tn_reduction *r, const struct tn_columns *columns,
-                       double *sums, const tn_executor *executor)
+void tn_run_grad_sweep(const struct tn_grad_plan *plan, const struct tn_reduction *r,
+                       const struct tn_columns *columns, double *sums, const tn_executor *executor)
 {
     const struct tn_plan *p = &plan->forward;
     struct grad_tasks t = {plan, r, choose_kernel(plan), sums, 0};
@@ -155,7 +157,8 @@ void tn_run_grad_sweep(const struct tn_grad_plan *plan, const struct tn_reductio
         for (int k = 0; k < TN_COLUMN_OUTPUTS; k++) {
             if (!plan->columns[k])
                 continue;
-            write_columns(r, sums, t.outer, outers, offset, columns->width[k], &columns->out[k], columns->accumulate);
+            write_columns(r, sums, t.outer, outers, offset, columns->width[k], &columns->out[k],
+                          columns->accumulate);
             offset += columns->width[k];
         }
     }

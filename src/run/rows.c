@@ -15,10 +15,11 @@ static bool small_dtype(const struct tn_operand *o)
 
 static bool is_narrow(const struct tn_plan *p)
 {
-    return small_dtype(&p->x) && small_dtype(&p->residual) && small_dtype(&p->weight) && small_dtype(&p->bias) &&
-           small_dtype(&p->y) && small_dtype(&p->sum) && !p->gate.data && !p->quantised && !p->mod_scale.data &&
-           !p->mod_shift.data && p->positions == 1 &&
-           (!p->residual.data || p->sum_dtype == TN_F32 || p->sum_dtype == TN_BF16 || p->sum_dtype == TN_F16) &&
+    return small_dtype(&p->x) && small_dtype(&p->residual) && small_dtype(&p->weight) &&
+           small_dtype(&p->bias) && small_dtype(&p->y) && small_dtype(&p->sum) && !p->gate.data &&
+           !p->quantised && !p->mod_scale.data && !p->mod_shift.data && p->positions == 1 &&
+           (!p->residual.data || p->sum_dtype == TN_F32 || p->sum_dtype == TN_BF16 ||
+            p->sum_dtype == TN_F16) &&
            p->round_h != TN_F64 && p->round_r == TN_NONE && p->round_w == TN_NONE && p->round_p == TN_NONE;
 }
 
@@ -42,17 +43,18 @@ static const struct fused_key fused_keys[TN_FUSED_COUNT] = {TN_FUSED_LIST(KEY)};
 static size_t fused_index(const struct tn_plan *p)
 {
     size_t k = TN_FUSED_COUNT;
-    bool simple = p->source != TN_STATS_MOMENTS && p->y.data && !p->residual.data && p->counted == p->group &&
-                  contiguous_row(&p->x) && contiguous_row(&p->y) && (p->offset == 0.0 || p->offset == 1.0) &&
-                  (!p->weight.data || contiguous_row(&p->weight)) &&
-                  (!p->bias.data || (p->weight.data && p->bias.dtype == p->weight.dtype && contiguous_row(&p->bias)));
+    bool simple =
+        p->source != TN_STATS_MOMENTS && p->y.data && !p->residual.data && p->counted == p->group &&
+        contiguous_row(&p->x) && contiguous_row(&p->y) && (p->offset == 0.0 || p->offset == 1.0) &&
+        (!p->weight.data || contiguous_row(&p->weight)) &&
+        (!p->bias.data || (p->weight.data && p->bias.dtype == p->weight.dtype && contiguous_row(&p->bias)));
     if (!simple)
         return k;
     tn_dtype w = p->weight.data ? p->weight.dtype : TN_NONE;
     for (k = 0; k < TN_FUSED_COUNT; k++) {
         const struct fused_key *f = &fused_keys[k];
-        if (f->x == p->x.dtype && f->w == w && f->y == p->y.dtype && f->centred == p->centred && f->algo == p->algo &&
-            f->round_h == p->round_h && f->offset == (p->offset == 1.0))
+        if (f->x == p->x.dtype && f->w == w && f->y == p->y.dtype && f->centred == p->centred &&
+            f->algo == p->algo && f->round_h == p->round_h && f->offset == (p->offset == 1.0))
             break;
     }
     return k;

@@ -35,7 +35,8 @@ TN_INLINE __m256 vf_abs_half(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(
 TN_INLINE int vf_any_tiny(vf x, float limit)
 {
     __m256 l = _mm256_set1_ps(limit), zero = _mm256_setzero_ps();
-    __m256 la = _mm256_cmp_ps(vf_abs_half(x.a), l, _CMP_LT_OQ), lb = _mm256_cmp_ps(vf_abs_half(x.b), l, _CMP_LT_OQ);
+    __m256 la = _mm256_cmp_ps(vf_abs_half(x.a), l, _CMP_LT_OQ),
+           lb = _mm256_cmp_ps(vf_abs_half(x.b), l, _CMP_LT_OQ);
     if (TN_LIKELY(!_mm256_movemask_ps(_mm256_or_ps(la, lb))))
         return 0;
     la = _mm256_and_ps(la, _mm256_cmp_ps(x.a, zero, _CMP_NEQ_OQ));
@@ -122,8 +123,8 @@ TN_INLINE vd vd_abs(vd y)
 #undef TN_VD
 TN_INLINE vd vd_fma(vd x, vd y, vd z)
 {
-    return vd_make(_mm256_fmadd_pd(x.a, y.a, z.a), _mm256_fmadd_pd(x.b, y.b, z.b), _mm256_fmadd_pd(x.c, y.c, z.c),
-                   _mm256_fmadd_pd(x.d, y.d, z.d));
+    return vd_make(_mm256_fmadd_pd(x.a, y.a, z.a), _mm256_fmadd_pd(x.b, y.b, z.b),
+                   _mm256_fmadd_pd(x.c, y.c, z.c), _mm256_fmadd_pd(x.d, y.d, z.d));
 }
 
 TN_INLINE __m256d vd_pick_neg(__m256d x, __m256d y, __m256d z)
@@ -148,8 +149,9 @@ TN_INLINE vd vd_first(vd x, size_t n)
 
 TN_INLINE vd vd_from_vf(vf x)
 {
-    return vd_make(_mm256_cvtps_pd(_mm256_castps256_ps128(x.a)), _mm256_cvtps_pd(_mm256_extractf128_ps(x.a, 1)),
-                   _mm256_cvtps_pd(_mm256_castps256_ps128(x.b)), _mm256_cvtps_pd(_mm256_extractf128_ps(x.b, 1)));
+    return vd_make(
+        _mm256_cvtps_pd(_mm256_castps256_ps128(x.a)), _mm256_cvtps_pd(_mm256_extractf128_ps(x.a, 1)),
+        _mm256_cvtps_pd(_mm256_castps256_ps128(x.b)), _mm256_cvtps_pd(_mm256_extractf128_ps(x.b, 1)));
 }
 TN_INLINE vf vd_to_vf(vd x)
 {
@@ -170,7 +172,8 @@ TN_INLINE vd vd_pow2(vd k)
 
 TN_INLINE vd vd_load(const double *p)
 {
-    return vd_make(_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4), _mm256_loadu_pd(p + 8), _mm256_loadu_pd(p + 12));
+    return vd_make(_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4), _mm256_loadu_pd(p + 8),
+                   _mm256_loadu_pd(p + 12));
 }
 TN_INLINE void vd_store(double *p, vd x)
 {

@@ -99,7 +99,8 @@ TN_INLINE vd vd_select_neg(vd x, vd y, vd z)
 TN_INLINE vd vd_first(vd x, size_t n)
 {
     uint32_t k = (1u << n) - 1u;
-    return vd_make(_mm512_maskz_mov_pd((__mmask8)(k & 0xffu), x.a), _mm512_maskz_mov_pd((__mmask8)(k >> 8 & 0xffu), x.b));
+    return vd_make(_mm512_maskz_mov_pd((__mmask8)(k & 0xffu), x.a),
+                   _mm512_maskz_mov_pd((__mmask8)(k >> 8 & 0xffu), x.b));
 }
 
 TN_INLINE vd vd_from_vf(vf x)
@@ -133,9 +134,6 @@ TN_INLINE double vd_sum(vd x)
     __m128d s2 = _mm_add_pd(_mm256_castpd256_pd128(s4), _mm256_extractf128_pd(s4, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s2, _mm_unpackhi_pd(s2, s2)));
 }
-TN_INLINE double vd_hmax(vd x)
-{
-    return _mm512_reduce_max_pd(_mm512_max_pd(x.a, x.b));
-}
+TN_INLINE double vd_hmax(vd x) { return _mm512_reduce_max_pd(_mm512_max_pd(x.a, x.b)); }
 
 #endif

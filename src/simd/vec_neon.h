@@ -38,7 +38,8 @@ TN_INLINE int vf_any_tiny(vf a, float limit)
 {
     uint32x4_t any = vdupq_n_u32(0);
     for (int k = 0; k < 4; k++)
-        any = vorrq_u32(any, vandq_u32(vcaltq_f32(a.v[k], vdupq_n_f32(limit)), vmvnq_u32(vceqzq_f32(a.v[k]))));
+        any =
+            vorrq_u32(any, vandq_u32(vcaltq_f32(a.v[k], vdupq_n_f32(limit)), vmvnq_u32(vceqzq_f32(a.v[k]))));
     return vmaxvq_u32(any) != 0;
 }
 

@@ -24,8 +24,9 @@ static uint64_t random_bits(void)
 /* Ordinary values, any bit pattern, and the special ones, in turn. */
 static float random_f32(void)
 {
-    static const uint32_t special[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 1,
-                                       0x807fffff, 0x00800000, 0x7f7fffff, 0x3f800000, 0x477ff000, 0x33000000, 0x33000001};
+    static const uint32_t special[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00000,
+                                       0x7f800001, 1,          0x807fffff, 0x00800000, 0x7f7fffff,
+                                       0x3f800000, 0x477ff000, 0x33000000, 0x33000001};
     uint64_t r = random_bits();
     if (r % 8 == 0)
         return tn_bits_f32(special[r / 8 % (sizeof special / sizeof *special)]);
@@ -42,14 +43,8 @@ static double random_f64(void)
     return d;
 }
 
-static int same_f32(float a, float b)
-{
-    return (a != a && b != b) || tn_f32_bits(a) == tn_f32_bits(b);
-}
-static int same_f64(double a, double b)
-{
-    return (a != a && b != b) || tn_f64_bits(a) == tn_f64_bits(b);
-}
+static int same_f32(float a, float b) { return (a != a && b != b) || tn_f32_bits(a) == tn_f32_bits(b); }
+static int same_f64(double a, double b) { return (a != a && b != b) || tn_f64_bits(a) == tn_f64_bits(b); }
 static void expect(int ok, const char *what, int detail)
 {
     checks++;
@@ -143,7 +138,8 @@ static void test_decode(const struct vec_ops *t)
         for (int k = 0; k < 2; k++) {
             t->load(k ? TN_F16 : TN_BF16, h, 0, 16, got);
             for (uint32_t j = 0; j < 16; j++)
-                expect(same_f32(got[j], k ? tn_f16_to_f32(h[j]) : tn_bf16_to_f32(h[j])), "decode", (int)(u + j));
+                expect(same_f32(got[j], k ? tn_f16_to_f32(h[j]) : tn_bf16_to_f32(h[j])), "decode",
+                       (int)(u + j));
         }
     }
 }
@@ -179,8 +175,9 @@ static void test_encode(const struct vec_ops *t, int all)
     /* each 16-bit value, each midpoint, and their neighbours */
     for (uint32_t u = 0; u < 65536; u++) {
         uint32_t b = u << 16, f = tn_f32_bits(tn_f16_to_f32((uint16_t)u));
-        uint32_t near[16] = {b, b + 1, b - 1, b + 0x7fff, b + 0x8000, b + 0x8001, f, f + 1, f - 1,
-                             f + 0xfff, f + 0x1000, f + 0x1001, f + 0x2000, f - 0x1000, f - 0x1001, f - 0xfff};
+        uint32_t near[16] = {b,          b + 1,      b - 1,      b + 0x7fff, b + 0x8000, b + 0x8001,
+                             f,          f + 1,      f - 1,      f + 0xfff,  f + 0x1000, f + 0x1001,
+                             f + 0x2000, f - 0x1000, f - 0x1001, f - 0xfff};
         for (int j = 0; j < 16; j++)
             in[j] = tn_bits_f32(near[j]);
         encode_block(t, in);
@@ -213,14 +210,19 @@ static void test_scalar_conversions(void)
     }
     expect(tn_f64_to_e4m3(1e300) == 0x7e && tn_f64_to_e4m3(-500) == 0xfe, "e4m3 saturates", 0);
     for (uint32_t u = 0; u < 0x7b; u++) { /* e5m2 is f16 cut to 8 bits */
-        double lo = (double)tn_f16_to_f32((uint16_t)(u << 8)), hi = (double)tn_f16_to_f32((uint16_t)((u + 1) << 8));
+        double lo = (double)tn_f16_to_f32((uint16_t)(u << 8)),
+               hi = (double)tn_f16_to_f32((uint16_t)((u + 1) << 8));
         double mid = (lo + hi) / 2;
         expect(tn_f64_to_e5m2(lo) == u, "e5m2 exact", (int)u);
         expect(tn_f64_to_e5m2(mid) == (u & 1 ? u + 1 : u), "e5m2 tie", (int)u);
         expect(tn_f64_to_e5m2(mid * (1 + 0x1p-50)) == u + 1, "e5m2 above", (int)u);
     }
-    expect(tn_f64_to_e5m2(1e300) == 0x7c && tn_f64_to_e5m2(61440.0) == 0x7c && tn_f64_to_e5m2(61439.0) == 0x7b, "e5m2 overflow", 0);
-    expect(tn_f64_to_i8(2.5) == 2 && tn_f64_to_i8(-3.5) == -4 && tn_f64_to_i8(1e9) == 127 && tn_f64_to_i8(-1e9) == -128, "int8", 0);
+    expect(tn_f64_to_e5m2(1e300) == 0x7c && tn_f64_to_e5m2(61440.0) == 0x7c &&
+               tn_f64_to_e5m2(61439.0) == 0x7b,
+           "e5m2 overflow", 0);
+    expect(tn_f64_to_i8(2.5) == 2 && tn_f64_to_i8(-3.5) == -4 && tn_f64_to_i8(1e9) == 127 &&
+               tn_f64_to_i8(-1e9) == -128,
+           "int8", 0);
 }
 
 static void test_machine(const struct vec_ops *t, int all)

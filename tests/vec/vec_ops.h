@@ -23,7 +23,19 @@ struct vec_ops {
 };
 
 enum { F32_ADD, F32_SUB, F32_MUL, F32_FMA, F32_FMS, F32_SET1, F32_OPS };
-enum { F64_ADD, F64_SUB, F64_MUL, F64_DIV, F64_FMA, F64_MAX, F64_ABS, F64_SELECT_NEG, F64_SET1, F64_POW2, F64_OPS };
+enum {
+    F64_ADD,
+    F64_SUB,
+    F64_MUL,
+    F64_DIV,
+    F64_FMA,
+    F64_MAX,
+    F64_ABS,
+    F64_SELECT_NEG,
+    F64_SET1,
+    F64_POW2,
+    F64_OPS
+};
 
 extern const struct vec_ops vec_ops_scalar, vec_ops_avx2, vec_ops_avx512, vec_ops_neon;
 

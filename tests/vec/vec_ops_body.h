@@ -4,13 +4,26 @@ static void ops_f32(int op, const float *pa, const float *pb, const float *pc, f
 {
     vf a = vf_load(TN_F32, pa, 0), b = vf_load(TN_F32, pb, 0), c = vf_load(TN_F32, pc, 0), r = a;
     switch (op) {
-    case F32_ADD: r = vf_add(a, b); break;
-    case F32_SUB: r = vf_sub(a, b); break;
-    case F32_MUL: r = vf_mul(a, b); break;
-    case F32_FMA: r = vf_fma(a, b, c); break;
-    case F32_FMS: r = vf_fms(a, b, c); break;
-    case F32_SET1: r = vf_set1(pa[3]); break;
-    default: break;
+    case F32_ADD:
+        r = vf_add(a, b);
+        break;
+    case F32_SUB:
+        r = vf_sub(a, b);
+        break;
+    case F32_MUL:
+        r = vf_mul(a, b);
+        break;
+    case F32_FMA:
+        r = vf_fma(a, b, c);
+        break;
+    case F32_FMS:
+        r = vf_fms(a, b, c);
+        break;
+    case F32_SET1:
+        r = vf_set1(pa[3]);
+        break;
+    default:
+        break;
     }
     vf_store(TN_F32, out, 0, r);
 }
@@ -19,17 +32,38 @@ static void ops_f64(int op, const double *pa, const double *pb, const double *pc
 {
     vd a = vd_load(pa), b = vd_load(pb), c = vd_load(pc), r = a;
     switch (op) {
-    case F64_ADD: r = vd_add(a, b); break;
-    case F64_SUB: r = vd_sub(a, b); break;
-    case F64_MUL: r = vd_mul(a, b); break;
-    case F64_DIV: r = vd_div(a, b); break;
-    case F64_FMA: r = vd_fma(a, b, c); break;
-    case F64_MAX: r = vd_max(a, b); break;
-    case F64_ABS: r = vd_abs(a); break;
-    case F64_SELECT_NEG: r = vd_select_neg(a, b, c); break;
-    case F64_SET1: r = vd_set1(pa[5]); break;
-    case F64_POW2: r = vd_pow2(a); break;
-    default: break;
+    case F64_ADD:
+        r = vd_add(a, b);
+        break;
+    case F64_SUB:
+        r = vd_sub(a, b);
+        break;
+    case F64_MUL:
+        r = vd_mul(a, b);
+        break;
+    case F64_DIV:
+        r = vd_div(a, b);
+        break;
+    case F64_FMA:
+        r = vd_fma(a, b, c);
+        break;
+    case F64_MAX:
+        r = vd_max(a, b);
+        break;
+    case F64_ABS:
+        r = vd_abs(a);
+        break;
+    case F64_SELECT_NEG:
+        r = vd_select_neg(a, b, c);
+        break;
+    case F64_SET1:
+        r = vd_set1(pa[5]);
+        break;
+    case F64_POW2:
+        r = vd_pow2(a);
+        break;
+    default:
+        break;
     }
     vd_store(out, r);
 }
@@ -63,7 +97,10 @@ static void ops_store(tn_dtype dt, void *p, size_t i, size_t n, const float *in)
 static void ops_round(tn_dtype dt, const float *in, float *out)
 {
     vf v = vf_load(TN_F32, in, 0);
-    vf_store(TN_F32, out, 0, dt == TN_BF16 ? vf_round(TN_BF16, v) : dt == TN_F16 ? vf_round(TN_F16, v) : vf_round(TN_F32, v));
+    vf_store(TN_F32, out, 0,
+             dt == TN_BF16  ? vf_round(TN_BF16, v)
+             : dt == TN_F16 ? vf_round(TN_F16, v)
+                            : vf_round(TN_F32, v));
 }
 static void ops_widen(const float *in, double *out) { vd_store(out, vd_from_vf(vf_load(TN_F32, in, 0))); }
 static void ops_narrow(const double *in, float *out) { vf_store(TN_F32, out, 0, vd_to_vf(vd_load(in))); }
