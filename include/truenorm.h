@@ -137,13 +137,13 @@ typedef enum tn_eps_mode {
 /* One norm layer over one shape. Zero is the default of every field but struct_size; later versions only
  * append fields. Use tn_norm_init() or TN_NORM_DESC_INIT. */
 typedef struct tn_norm_desc {
-    size_t struct_size;   /* sizeof(tn_norm_desc) */
-    size_t rows[2];       /* outer sizes, e.g. tokens and heads; 0 rows are fine */
-    size_t n;             /* hidden size: elements of a row; 0 is fine (then nothing at all is written) */
+    size_t struct_size; /* sizeof(tn_norm_desc) */
+    size_t rows[2];     /* outer sizes, e.g. tokens and heads; 0 rows are fine */
+    size_t n;           /* hidden size: elements of a row; 0 is fine (then nothing at all is written) */
     tn_kind kind;
     tn_cast cast;
     tn_grade grade;
-    unsigned flags;       /* TN_ROUND_*, TN_NEGATIVE_EPS */
+    unsigned flags; /* TN_ROUND_*, TN_NEGATIVE_EPS */
     double eps;
     tn_eps_mode eps_mode;
     double divisor;       /* replaces the element count in the means; 0: the count */
@@ -153,9 +153,9 @@ typedef struct tn_norm_desc {
     tn_gate gate;
     tn_act act;
     tn_sum sum;
-    size_t positions;     /* each element of weight and bias serves that many consecutive elements of a row; 0: 1.
-                             GroupNorm over [N, C, P]: rows {N, groups}, n = C/groups*P, positions = P,
-                             weight strides {0, C/groups} */
+    /* Each element of weight and bias serves that many consecutive elements of a row; 0: one. GroupNorm over
+     * [N, C, P]: rows {N, groups}, n = C/groups*P, positions = P, weight strides {0, C/groups}. */
+    size_t positions;
 } tn_norm_desc;
 
 /* The operands of one call. `weight` and `bias` use the same row indices as x: strides {0, 0} for a [n]
@@ -168,22 +168,24 @@ typedef struct tn_norm_io {
     tn_in gate;
     tn_in weight;
     tn_in bias;
-    tn_out y;           /* any dtype; absent: only the statistics or the sum are wanted */
-    tn_out sum;         /* x + residual, rounded to its dtype */
-    tn_out mean;        /* f32 or f64 */
-    tn_out rstd;        /* f32 or f64: 1/sqrt(v + eps); 0 for a zero row with eps = 0 */
-    tn_in scale_in;     /* int8/fp8 y: q = y / scale, f32 or f64, one for all (strides 0) or one per row */
-    tn_out scale_out;   /* int8/fp8 y without scale_in: max|y| of the row / 127, 448 or 57344; 1 if max|y| is 0 */
-    tn_in mean_in;      /* tn_norm_apply only: f32 or f64 */
-    tn_in rstd_in;      /* tn_norm_apply only */
-    tn_out moment2;     /* tn_norm_moments only: sum of (s - m)^2; f64 or f32 */
-    tn_in mod_scale;    /* adaptive modulation, per row (x's strides) or per batch (stride {n, 0}) */
+    tn_out y;         /* any dtype; absent: only the statistics or the sum are wanted */
+    tn_out sum;       /* x + residual, rounded to its dtype */
+    tn_out mean;      /* f32 or f64 */
+    tn_out rstd;      /* f32 or f64: 1/sqrt(v + eps); 0 for a zero row with eps = 0 */
+    tn_in scale_in;   /* int8/fp8 y: q = y / scale, f32 or f64, one for all (strides 0) or one per row */
+    tn_out scale_out; /* int8/fp8 y: max|y| of the row / 127, 448 or 57344; 1 if max|y| is 0 */
+    tn_in mean_in;    /* tn_norm_apply only: f32 or f64 */
+    tn_in rstd_in;    /* tn_norm_apply only */
+    tn_out moment2;   /* tn_norm_moments only: sum of (s - m)^2; f64 or f32 */
+    tn_in mod_scale;  /* adaptive modulation, per row (x's strides) or per batch (stride {n, 0}) */
     tn_in mod_shift;
 } tn_norm_io;
 
 #define TN_NORM_DESC_INIT                                                                                    \
-    { sizeof(tn_norm_desc), {0, 1}, 0, TN_RMS, TN_CAST_ONCE, TN_EXACT, 0, 1e-6, TN_EPS_INSIDE, 0.0, 0, 0, 0.0, \
-      TN_GATE_NONE, TN_SILU, TN_SUM_ROUNDED, 0 }
+    {                                                                                                        \
+        sizeof(tn_norm_desc), {0, 1}, 0, TN_RMS, TN_CAST_ONCE, TN_EXACT, 0, 1e-6, TN_EPS_INSIDE, 0.0, 0, 0,  \
+            0.0, TN_GATE_NONE, TN_SILU, TN_SUM_ROUNDED, 0                                                    \
+    }
 
 /* A descriptor for `rows` rows of n elements, everything else at its default. */
 static inline tn_norm_desc tn_norm_init(tn_kind kind, size_t rows, size_t n, double eps)
@@ -252,8 +254,8 @@ static inline tn_executor tn_openmp(void)
 /* The common cases: contiguous x and y [rows, n], weight and bias [n] or NULL, all of one dtype (f64 f32 bf16
  * f16), rounded once, on the calling thread. y may be x.
  * y = w * x / sqrt(mean(x^2) + eps)           and           y = w * (x - mean) / sqrt(var + eps) + b */
-TN_API tn_status tn_rmsnorm(tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight, double eps,
-                            void *y);
+TN_API tn_status tn_rmsnorm(tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight,
+                            double eps, void *y);
 TN_API tn_status tn_layernorm(tn_dtype dtype, size_t rows, size_t n, const void *x, const void *weight,
                               const void *bias, double eps, void *y);
 
@@ -268,8 +270,8 @@ TN_API tn_status tn_norm_forward(const tn_norm_desc *desc, const tn_norm_io *io,
 TN_API tn_status tn_norm_moments(const tn_norm_desc *desc, const tn_norm_io *io, const tn_executor *executor);
 /* Then everybody adds up: plain addition of moment2 for TN_RMS and TN_L2; for TN_LAYER this, pairwise, in one
  * agreed order (Chan, Golub & LeVeque 1979). Counts, means and moments of part b are merged into part a. */
-TN_API void tn_moments_merge(double *count_a, double *mean_a, double *moment2_a, double count_b, double mean_b,
-                             double moment2_b);
+TN_API void tn_moments_merge(double *count_a, double *mean_a, double *moment2_a, double count_b,
+                             double mean_b, double moment2_b);
 /* 1/sqrt(moment2 / count + eps) as the forward computes it (desc gives kind, divisor, eps and eps_mode). */
 TN_API double tn_norm_rstd(const tn_norm_desc *desc, double moment2, double count);
 /* Last, each owner: y from io->rstd_in (and io->mean_in for TN_LAYER) instead of its own statistics. With f64
@@ -290,11 +292,11 @@ TN_API tn_status tn_norm_apply(const tn_norm_desc *desc, const tn_norm_io *io, c
 typedef struct tn_norm_grads {
     size_t struct_size; /* sizeof(tn_norm_grads) */
     tn_in dy;           /* any strides, 0 included */
-    tn_in dsum;         /* gradient of the sum output (the residual stream): added after the norm's Jacobian */
+    tn_in dsum; /* gradient of the sum output (the residual stream): added after the norm's Jacobian */
     tn_out dx;
     tn_out dresidual;
     tn_out dgate;
-    tn_out dweight;     /* a stride of 0 means: summed over that row axis. {0, 0}: [n]; {0, n}: [heads, n]; ... */
+    tn_out dweight; /* a stride of 0 means: summed over that row axis. {0, 0}: [n]; {0, n}: [heads, n]; ... */
     tn_out dbias;
     tn_out dmod_scale;
     tn_out dmod_shift;
@@ -322,8 +324,8 @@ static inline tn_out tn_out_param(void *data, tn_dtype dtype)
  * Aliasing: dx, dresidual and dgate may each be exactly dy, dsum, x, residual or gate (same strides and dtype).
  * Column sums are f64 over blocks of rows that depend on the shape only, combined in order: the same bits for any
  * executor. Splitting rows over several calls with accumulate rounds in between. */
-TN_API tn_status tn_norm_backward(const tn_norm_desc *desc, const tn_norm_io *forward, const tn_norm_grads *grads,
-                                  const tn_executor *executor);
+TN_API tn_status tn_norm_backward(const tn_norm_desc *desc, const tn_norm_io *forward,
+                                  const tn_norm_grads *grads, const tn_executor *executor);
 
 /* Bytes that `workspace` must hold for these gradients; 0 if none are needed or the arguments are wrong. */
 TN_API size_t tn_norm_backward_workspace(const tn_norm_desc *desc, const tn_norm_io *forward,
