@@ -25,9 +25,22 @@ static const struct candidate candidates[] = {
 
 static _Atomic(const struct tn_kernels *) active;
 
+/* cpuid is slow under a hypervisor: ask once. */
+static unsigned cpu_bits(void)
+{
+    static _Atomic unsigned known;
+    const unsigned asked = 1u << 31;
+    unsigned bits = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!(bits & asked)) {
+        bits = tn_cpu_detect() | asked;
+        atomic_store_explicit(&known, bits, memory_order_relaxed);
+    }
+    return bits;
+}
+
 const struct tn_kernels *tn_usable_kernels(size_t k)
 {
-    unsigned cpu = tn_cpu_detect();
+    unsigned cpu = cpu_bits();
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++)
         if ((candidates[i].needs & ~cpu) == 0 && k-- == 0)
             return candidates[i].kernels;
