@@ -51,7 +51,10 @@ static bool wants_anything(const struct backward *b)
 static tn_status check_presence(const struct backward *b)
 {
     const struct tn_plan *p = &b->plan.forward;
-    if (!b->plan.dy.data || !wants_anything(b) || (b->plan.dgate.data && !p->gate.data))
+    bool orphan = (b->plan.dgate.data && !p->gate.data) ||
+                  (b->columns.out[TN_DSCALE].data && !p->mod_scale.data) ||
+                  (b->columns.out[TN_DSHIFT].data && !p->mod_shift.data);
+    if (!b->plan.dy.data || !wants_anything(b) || orphan)
         return TN_ERR_NULL;
     return TN_OK;
 }

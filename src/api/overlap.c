@@ -22,9 +22,11 @@ bool tn_extent_init(struct tn_extent *e, const void *data, size_t size, const si
         for (; at > 0 && magnitude(e->stride[at - 1]) < magnitude(stride[k]); at--) {
             e->stride[at] = e->stride[at - 1];
             e->count[at] = e->count[at - 1];
+            e->axis[at] = e->axis[at - 1];
         }
         e->stride[at] = stride[k];
         e->count[at] = count[k];
+        e->axis[at] = k;
     }
     /* addresses must not wrap; pointers are compared as integers */
     uintptr_t base = (uintptr_t)data;
@@ -54,7 +56,12 @@ static bool same_layout(const struct tn_extent *a, const struct tn_extent *b)
 
 bool tn_extents_equal(const struct tn_extent *a, const struct tn_extent *b)
 {
-    return a->data == b->data && same_layout(a, b);
+    if (a->data != b->data || !same_layout(a, b))
+        return false;
+    for (int k = 0; k < a->axes; k++) /* a transposed view has the same strides, on other axes */
+        if (a->axis[k] != b->axis[k])
+            return false;
+    return true;
 }
 
 /* Can `distance` bytes be made of steps |d_k| < count[k] on axes k.., leaving less than one item? The axes nest, so

@@ -11,6 +11,7 @@ struct tn_extent {
     int axes;
     size_t count[3];
     ptrdiff_t stride[3]; /* by decreasing magnitude */
+    int axis[3];         /* the view's axis that each is */
     ptrdiff_t low, high; /* the bytes touched are data + [low, high) */
 };
 

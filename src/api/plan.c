@@ -152,13 +152,14 @@ static bool is_half(tn_dtype dt)
 
 static tn_dtype rounding_of_h(const struct tn_plan *p, tn_cast cast)
 {
-    bool has_w = p->weight.data;
+    bool has_w = p->weight.data,
+         has_more = p->bias.data || p->gate_place || p->mod_scale.data || p->mod_shift.data;
     if (cast == TN_CAST_T5)
         return has_w && is_half(p->weight.dtype) ? p->weight.dtype : TN_NONE;
     if (cast == TN_CAST_ONCE || p->x.dtype == TN_F64)
         return TN_NONE;
     /* without an affine part the result is that cast already */
-    return !has_w && !p->bias.data && p->y.dtype == p->x.dtype && !p->gate_place ? TN_NONE : p->x.dtype;
+    return !has_w && !has_more && p->y.dtype == p->x.dtype ? TN_NONE : p->x.dtype;
 }
 
 /* The cheapest arithmetic that keeps the promise (docs/numerics.md, "The apply step"). */
@@ -179,7 +180,7 @@ static enum tn_algo choose_algo(const struct tn_plan *p, tn_grade grade, bool un
 static void choose_arithmetic(const tn_norm_desc *d, const tn_norm_io *io, struct tn_plan *p)
 {
     p->round_h = rounding_of_h(p, d->cast);
-    p->round_r = d->flags & TN_ROUND_RSTD ? p->x.dtype : TN_NONE;
+    p->round_r = d->flags & TN_ROUND_RSTD && p->x.dtype != TN_F64 ? p->x.dtype : TN_NONE;
     p->round_w = d->flags & TN_ROUND_OFFSET && p->weight.data && p->offset != 0.0 ? p->weight.dtype : TN_NONE;
     p->round_p = d->flags & TN_ROUND_PRODUCT && is_half(p->y.dtype)    ? p->y.dtype
                  : d->flags & TN_ROUND_PRODUCT && p->y.dtype == TN_F32 ? TN_F32

@@ -13,7 +13,7 @@
 /* Per group: c0 = <G>, c1 = <G h> phi. */
 struct grad_stat {
     struct tn_stat st;
-    double r_ratio; /* unrounded over rounded r (1 without TN_ROUND_RSTD) */
+    double r_unrounded; /* r before TN_ROUND_RSTD: the derivative is that of the unrounded value */
     double c0, c1;
 };
 
@@ -38,9 +38,9 @@ TN_INLINE vd grad_x(bool centred, vd g, vd h, vd c0, vd c1, vd r)
 }
 
 /* d(1/q)/dsigma relative to the eps-inside formula, q = 1/r. */
-static TN_NOINLINE double grad_phi(const struct tn_plan *p, const struct tn_stat *st)
+static TN_NOINLINE double grad_phi(const struct tn_plan *p, const struct grad_stat *gs)
 {
-    double eps = p->eps * st->scale, r = st->rh;
+    double eps = p->eps * gs->st.scale, r = gs->r_unrounded;
     if (p->eps_mode == TN_EPS_INSIDE || r == 0.0)
         return 1.0;
     if (p->eps_mode == TN_EPS_OUTSIDE) {
@@ -62,11 +62,13 @@ TN_INLINE void grad_finish(const struct tn_plan *p, const struct grad_sums *s, b
     }
     gs->c0 = g / p->count;
     /* with all elements counted the h sum to nothing but rounding; a partial mean leaves a true sum */
-    if (centred && p->count == (double)p->group)
+    if (centred && p->counted == p->group && p->count == (double)p->group)
         gh -= gs->c0 * h;
     gs->c1 = gh / p->count;
-    if (TN_UNLIKELY(p->eps_mode != TN_EPS_INSIDE || gs->r_ratio != 1.0))
-        gs->c1 *= grad_phi(p, &gs->st) * gs->r_ratio * gs->r_ratio * gs->r_ratio;
+    if (TN_UNLIKELY(p->eps_mode != TN_EPS_INSIDE || gs->r_unrounded != gs->st.rh)) {
+        double ratio = gs->st.rh != 0.0 ? gs->r_unrounded / gs->st.rh : 1.0;
+        gs->c1 *= grad_phi(p, gs) * ratio * ratio * ratio;
+    }
     if (centred &&
         p->count != (double)p->counted) /* a divisor of the caller's: the counted h do not sum to 0 */
         gs->c0 -= gs->c1 * h / p->count;
@@ -230,6 +232,8 @@ static TN_NOINLINE void grad_row_sums(const struct tn_grad_plan *gp, const struc
         grad_chunk(gp, at, &gs->st, i, n, b);
         for (size_t k = 0; k < n; k += 16) {
             vd g = vd_load(b->g + k), h = vd_load(b->h + k);
+            if (n - k < 16)
+                h = vd_first(h, n - k);
             vd counted = h;
             if (i + k + 16 > p->counted)
                 counted = vd_first(h, p->counted > i + k ? p->counted - (i + k) : 0);
@@ -327,7 +331,7 @@ static TN_NOINLINE void grad_elements(const struct tn_grad_plan *gp, const struc
         unstage_f64(&gp->dgate, group_row(at, &gp->dgate), i, n, b->slope, b->wide.raw);
 }
 
-/* 1/sqrt(v + eps) before TN_ROUND_RSTD: its derivative is that of the unrounded value. */
+/* 1/sqrt(v + eps) before TN_ROUND_RSTD, which f64 rows, the only ones that are rescaled, do not have. */
 static TN_NOINLINE double unrounded_rstd(const struct group_ref *at, struct wide_buffers *buf)
 {
     struct tn_plan exact = *at->p;
@@ -335,7 +339,7 @@ static TN_NOINLINE double unrounded_rstd(const struct group_ref *at, struct wide
     struct tn_stat st;
     exact.round_r = TN_NONE;
     wide_group_stat(&same, buf, &st);
-    return st.rh * st.scale;
+    return st.rh;
 }
 
 static void grad_wide_rows(const struct tn_grad_plan *gp, size_t r0, size_t r1, double *sums)
@@ -349,10 +353,12 @@ static void grad_wide_rows(const struct tn_grad_plan *gp, size_t r0, size_t r1, 
         struct group_ref at = {p, r / p->rows[1], r % p->rows[1], 0};
         double *slot = sums + (r - r0) % gp->slots * slot_size;
         for (at.g = 0; at.g < p->groups; at.g++) {
-            struct grad_stat gs = {.r_ratio = 1.0};
+            struct grad_stat gs;
             wide_group_stat(&at, &b.wide, &gs.st);
+            gs.r_unrounded = gs.st.rh;
             if (p->round_r != TN_NONE && p->source == TN_STATS_OWN)
-                gs.r_ratio = unrounded_rstd(&at, &b.wide) / (gs.st.rh * gs.st.scale);
+                gs.r_unrounded = unrounded_rstd(&at, &b.wide);
+            gs.c0 = gs.c1 = 0.0;
             if (needs_sums)
                 grad_row_sums(gp, &at, &b, &gs);
             for (size_t i = 0; i < p->group; i += TN_CHUNK) {

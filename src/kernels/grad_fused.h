@@ -101,7 +101,7 @@ TN_INLINE void fused_grad_group(tn_dtype xt, tn_dtype wt, bool centred, const st
                             *dres = gp->elements ? &gp->dresidual : &none;
     size_t n = p->group, width = p->groups * n;
     struct grad_row row = {.x = group_row(at, &p->x), .dy = group_row(at, &gp->dy)};
-    struct grad_stat gs = {.r_ratio = 1.0};
+    struct grad_stat gs = {.c0 = 0.0, .c1 = 0.0};
     row.w = wt != TN_NONE ? group_row(at, &p->weight) : NULL;
     row.dsum = gp->dsum.data ? group_row(at, &gp->dsum) : NULL;
     row.dx = dx->data ? group_row(at, dx) : NULL;
@@ -109,6 +109,7 @@ TN_INLINE void fused_grad_group(tn_dtype xt, tn_dtype wt, bool centred, const st
     row.dw = gp->columns[TN_DWEIGHT] ? slot + at->g * n : NULL;
     row.db = gp->columns[TN_DBIAS] ? slot + (gp->columns[TN_DWEIGHT] ? width : 0) + at->g * n : NULL;
     fused_statistics(xt, centred, at, row.x, &gs.st);
+    gs.r_unrounded = gs.st.rh;
     row.mh = vd_set1(gs.st.mh);
     row.ml = vd_set1(gs.st.ml);
     row.r = vd_set1(gs.st.rh);

@@ -119,7 +119,7 @@ TN_INLINE void narrow_group(enum tn_algo algo, bool centred, const struct group_
     } else {
         narrow_statistics(at, &buf, &st, &moment2);
     }
-    write_stat(&p->mean, at->i0, at->i1, at->g, st.mh + st.ml);
+    write_stat(&p->mean, at->i0, at->i1, at->g, stat_mean(&st));
     write_stat(&p->rstd, at->i0, at->i1, at->g, st.rh);
     if (p->source == TN_STATS_MOMENTS)
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);
@@ -220,7 +220,7 @@ TN_INLINE void fused_group(tn_dtype xt, tn_dtype wt, tn_dtype yt, bool centred, 
         narrow_group_f64(at);
         return;
     }
-    write_stat(&p->mean, at->i0, at->i1, at->g, st.mh + st.ml);
+    write_stat(&p->mean, at->i0, at->i1, at->g, stat_mean(&st));
     write_stat(&p->rstd, at->i0, at->i1, at->g, st.rh);
     struct apply a = apply_setup(&st);
     const char *w = wt != TN_NONE ? group_row(at, &p->weight) : x;

@@ -109,6 +109,11 @@ static TN_NOINLINE void rstd_two_part(const struct tn_plan *p, double vh, double
     double eps = p->eps_mode == TN_EPS_INSIDE ? p->eps * scale * scale : p->eps * scale;
     double qh, ql; /* the divisor */
     st->rl = 0.0;
+    if (vh == 0.0 && p->eps >= 0.0) { /* eps * scale^2 may have underflowed */
+        double root = p->eps_mode == TN_EPS_INSIDE ? sqrt(p->eps) : p->eps;
+        st->rh = root > 0.0 ? 1.0 / root / scale : 0.0;
+        return;
+    }
     if (p->eps_mode == TN_EPS_INSIDE) {
         double ah = vh + eps, bb = ah - vh;
         double al = (vh - (ah - bb)) + (eps - bb) + vl;
@@ -125,10 +130,6 @@ static TN_NOINLINE void rstd_two_part(const struct tn_plan *p, double vh, double
             qh = sh >= eps || sh != sh ? sh : eps;
             ql = sh >= eps ? sl : 0.0;
         }
-    }
-    if (qh == 0.0 && vh == 0.0 && p->eps == 0.0) {
-        st->rh = 0.0;
-        return;
     }
     st->rh = 1.0 / qh;
     double low = st->rh * (fma(-qh, st->rh, 1.0) - ql * st->rh);
@@ -156,6 +157,12 @@ TN_INLINE double stat_variance(const struct tn_plan *p, double d1, double d2, do
     *ml = is_mean ? d1 / p->count : 0.0;
     double v = (d2 - d1 * *ml) / p->count;
     return v < 0.0 ? 0.0 : v;
+}
+
+/* The mean to store; where it is infinite the low part is a NaN. */
+TN_INLINE double stat_mean(const struct tn_stat *st)
+{
+    return st->mh + (st->ml - st->ml == 0.0 ? st->ml : 0.0);
 }
 
 TN_INLINE double read_stat(const struct tn_operand *o, size_t i0, size_t i1, size_t g)

@@ -65,14 +65,14 @@ static TN_NOINLINE void wide_input(const struct group_ref *at, size_t i, size_t 
         if (store_sum && p->sum.data)
             unstage_f64(&p->sum, group_row(at, &p->sum), i, n, buf->s, buf->raw);
     }
+    if (scale != 1.0) /* before the gate, whose product could overflow */
+        for (size_t k = 0; k < n; k += 16)
+            vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_set1(scale)));
     if (p->gate_place == TN_GATE_BEFORE) {
         stage_f64(&p->gate, group_row(at, &p->gate), i, n, buf->t, buf->raw);
         for (size_t k = 0; k < n; k += 16)
             vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_act(p->act, vd_load(buf->t + k))));
     }
-    if (scale != 1.0)
-        for (size_t k = 0; k < n; k += 16)
-            vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_set1(scale)));
     if (n % 16)
         vd_store(buf->s + n / 16 * 16, vd_first(vd_load(buf->s + n / 16 * 16), n % 16));
 }
@@ -117,7 +117,7 @@ static TN_NOINLINE struct two lanes2_sum(const struct lanes2 *s)
             lo[j] += lo[j + half] + ((hi[j] - (sum - y)) + (hi[j + half] - y));
             hi[j] = sum;
         }
-    double sum = hi[0] + lo[0];
+    double sum = hi[0] - hi[0] == 0.0 ? hi[0] + lo[0] : hi[0];
     struct two r = {sum, sum - sum == 0.0 ? lo[0] - (sum - hi[0]) : 0.0};
     return r;
 }
@@ -211,22 +211,41 @@ static TN_NOINLINE struct two two_part_moments(const struct group_ref *at, struc
     return lanes2_sum(&s);
 }
 
-/* The power of two that brings the row, or sqrt(eps) where that is larger, to a safe size. */
-static TN_NOINLINE double rescue_scale(const struct group_ref *at, struct wide_buffers *buf,
-                                       const struct tn_stat *st)
+/* Exponent e of the largest |s| of the counted elements, |s| in [2^(e-1), 2^e). False if it is 0, inf or NaN. */
+static TN_NOINLINE bool largest_exponent(const struct group_ref *at, struct wide_buffers *buf, int *e)
+{
+    const int down = 600; /* a second look, for products with a gate that overflow */
+    struct tn_stat st = {0, 0, 0, 0, 1.0};
+    struct lanes2 s;
+    for (int shift = 0; shift <= down; shift += down) {
+        st.scale = ldexp(1.0, -shift);
+        wide_pass(MAX_ABS, false, at, buf, &st, &s);
+        double top = vd_hmax(vd_max(s.hi.a, s.hi.b));
+        if (top - top == 0.0) {
+            (void)frexp(top, e);
+            *e += shift;
+            return top > 0.0;
+        }
+        if (at->p->gate_place != TN_GATE_BEFORE)
+            break;
+    }
+    return false;
+}
+
+/* The power of two that brings a row to a safe size: large rows to 2^400, which leaves the small elements that count
+ * exact; small ones to 1, as far as eps * scale^2 stays finite. */
+static TN_NOINLINE double rescue_scale(const struct group_ref *at, struct wide_buffers *buf)
 {
     const struct tn_plan *p = at->p;
-    struct lanes2 s;
-    wide_pass(MAX_ABS, false, at, buf, st, &s);
-    double top = vd_hmax(vd_max(s.hi.a, s.hi.b));
-    double floor_eps = p->eps_mode == TN_EPS_INSIDE ? sqrt(p->eps > 0 ? p->eps : 0.0) : p->eps;
-    if (!(top - top == 0.0) || (top == 0.0 && !(floor_eps > 0.0)))
+    double eps = p->eps > 0.0 ? p->eps : 0.0, root = p->eps_mode == TN_EPS_INSIDE ? sqrt(eps) : eps;
+    int e, e_eps;
+    if (!largest_exponent(at, buf, &e))
         return 1.0;
-    int e;
-    (void)frexp(top > floor_eps ? top : floor_eps, &e);
-    /* large rows to 2^400, which leaves their small elements exact; small rows to 1 */
+    (void)frexp(root, &e_eps);
     int k = e > 400 ? 400 - e : e < -400 ? -e : 0;
-    return ldexp(1.0, k > 1000 ? 1000 : k);
+    if (k > 0 && root > 0.0 && k > 400 - e_eps)
+        k = 400 - e_eps;
+    return ldexp(1.0, k > 1000 ? 1000 : k < -1000 ? -1000 : k);
 }
 
 static TN_NOINLINE void two_part_statistics(const struct group_ref *at, struct wide_buffers *buf,
@@ -235,14 +254,23 @@ static TN_NOINLINE void two_part_statistics(const struct group_ref *at, struct w
     const struct tn_plan *p = at->p;
     struct two m2 = two_part_moments(at, buf, st);
     bool mean_lost = p->centred && !(st->mh - st->mh == 0.0);
-    if ((mean_lost || !(m2.hi <= 0x1p900) || !(m2.hi >= 0x1p-900)) && p->source != TN_STATS_MOMENTS) {
-        st->scale = rescue_scale(at, buf, st);
+    bool unsafe = !(m2.hi <= 0x1p900) || !(m2.hi >= 0x1p-900);
+    if (mean_lost || (unsafe && p->source != TN_STATS_MOMENTS)) {
+        st->scale = rescue_scale(at, buf);
         if (st->scale != 1.0 || mean_lost)
             m2 = two_part_moments(at, buf, st);
     }
-    *moment2 = m2.hi;
+    *moment2 = m2.hi / st->scale / st->scale;
     struct two v = two_div(m2, p->count);
     rstd_two_part(p, v.hi, v.lo, st->scale, st);
+    /* elements beyond a partial row's counted ones may be too large to scale up */
+    double r = st->rh * st->scale;
+    if (p->counted < p->group && !p->centred && p->gate_place != TN_GATE_BEFORE && st->scale > 1.0 &&
+        r - r == 0.0) {
+        st->rh = r;
+        st->rl *= st->scale;
+        st->scale = 1.0;
+    }
 }
 
 /* ---- apply ---- */
@@ -324,7 +352,7 @@ static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_
             st->rl = 0.0;
         }
     }
-    write_stat(&p->mean, at->i0, at->i1, at->g, (st->mh + st->ml) / st->scale);
+    write_stat(&p->mean, at->i0, at->i1, at->g, stat_mean(st) / st->scale);
     write_stat(&p->rstd, at->i0, at->i1, at->g, st->rh * st->scale);
     if (p->source == TN_STATS_MOMENTS)
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);
