@@ -25,6 +25,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -201,8 +202,8 @@ static inline tn_norm_desc tn_norm_init(tn_kind kind, size_t rows, size_t n, dou
 /* An empty operand set: every operand absent. */
 static inline tn_norm_io tn_io_init(void)
 {
-    static const tn_norm_io zero;
-    tn_norm_io io = zero;
+    tn_norm_io io;
+    memset(&io, 0, sizeof io);
     io.struct_size = sizeof(tn_norm_io);
     return io;
 }
@@ -307,8 +308,8 @@ typedef struct tn_norm_grads {
 
 static inline tn_norm_grads tn_grads_init(void)
 {
-    static const tn_norm_grads zero;
-    tn_norm_grads g = zero;
+    tn_norm_grads g;
+    memset(&g, 0, sizeof g);
     g.struct_size = sizeof(tn_norm_grads);
     return g;
 }

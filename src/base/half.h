@@ -96,7 +96,7 @@ static inline uint8_t tn_f64_to_fp8(double f, int m, int bias, uint8_t top, uint
     uint64_t u = tn_f64_bits(f);
     uint8_t sign = (uint8_t)(u >> 63 << 7);
     if (f != f)
-        return sign | 0x7f;
+        return 0x7f; /* the sign of a NaN differs between processors */
     int e = (int)(u >> 52 & 0x7ff) - 1023;
     if (e < 1 - bias - m - 1)
         return sign; /* below half of the smallest subnormal */
