@@ -53,7 +53,7 @@ python:
 	@scripts/python.sh
 
 tsan:
-	@scripts/setup.sh run
+	@scripts/setup.sh test
 	@scripts/tsan.sh
 
 sanitize:

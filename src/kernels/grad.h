@@ -351,7 +351,7 @@ static void grad_wide_rows(const struct tn_grad_plan *gp, size_t r0, size_t r1, 
                                        (gp->dgate.data && p->gate_place == TN_GATE_BEFORE));
     for (size_t r = r0; r < r1; r++) {
         struct group_ref at = {p, r / p->rows[1], r % p->rows[1], 0};
-        double *slot = sums + (r - r0) % gp->slots * slot_size;
+        double *slot = slot_size ? sums + (r - r0) % gp->slots * slot_size : NULL;
         for (at.g = 0; at.g < p->groups; at.g++) {
             struct grad_stat gs;
             wide_group_stat(&at, &b.wide, &gs.st);

@@ -130,8 +130,10 @@ TN_INLINE void fused_grad_rows(tn_dtype xt, tn_dtype wt, bool centred, const str
 {
     const struct tn_plan *p = &gp->forward;
     size_t slot_size = tn_slot_size(gp);
-    TN_FOR_GROUPS(p, r0, r1,
-                  fused_grad_group(xt, wt, centred, gp, &at, sums + (r - r0) % gp->slots * slot_size));
+    TN_FOR_GROUPS(p, r0, r1, {
+        double *slot = slot_size ? sums + (r - r0) % gp->slots * slot_size : NULL;
+        fused_grad_group(xt, wt, centred, gp, &at, slot);
+    });
 }
 
 #endif

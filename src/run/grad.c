@@ -79,8 +79,8 @@ static void run_task(void *arg, size_t i)
     size_t first = i % r->blocks * r->block;
     size_t steps = r->reduced - first < r->block ? r->reduced - first : r->block;
     size_t base = (t->outer + i / r->blocks) * r->reduced * r->slots + first * r->slots;
-    double *sums = t->sums + i * r->slots * r->slot_size;
-    if (r->slot_size)
+    double *sums = r->slot_size ? t->sums + i * r->slots * r->slot_size : NULL;
+    if (sums)
         memset(sums, 0, r->slots * r->slot_size * sizeof *sums);
     t->fn(t->plan, base, base + steps * r->slots, sums);
 }
