@@ -72,7 +72,6 @@ static void reserve_rows(struct oracle *o, size_t n, bool gated)
     free_rows(o);
     o->s = must_malloc(n * sizeof *o->s);
     o->capacity = n;
-    o->gated_normal = false;
     if (!gated)
         return;
     o->gated = must_malloc(n * sizeof *o->gated);
@@ -197,6 +196,7 @@ static void load_row(struct oracle *o)
     bool gated = o->d->gate == TN_GATE_BEFORE;
     /* sums of f64 values exact: only quotients and roots round, 100 bits below the smallest term */
     set_precision(o, o->centred || gated ? 256 + (range > 100 ? range : 0) : 256);
+    o->gated_normal = false;
     if (!gated)
         return;
     for (size_t k = 0; k < o->d->n; k++) {

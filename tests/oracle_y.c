@@ -21,15 +21,21 @@ static double fast_ulps(const struct oracle *o)
     return o->d->grade == TN_FAST && !o->wide ? (o->centred ? 4.0 : 2.5) : 0;
 }
 
-/* Grade fast computes in f32: a cast to f32 is then no event of its own. */
+/* Grade fast computes in f32: a cast to f32 is then no event of its own, but at the ends of its range. */
 static void cast_point(struct oracle *o, struct choices *z, tn_dtype dtype)
 {
     if (fast_ulps(o) == 0 || dtype != TN_F32) {
         choices_cast(z, dtype, o->scratch);
         return;
     }
-    for (int i = 0; i < z->count; i++)
-        z->c[i].exact = false;
+    for (int i = 0; i < z->count; i++) {
+        struct approx *a = &z->c[i];
+        a->exact = false;
+        if (mpfr_number_p(a->v) && magnitude(a->v) < 0x1p-126)
+            a->tol += 0x1p-149;
+        if (mpfr_number_p(a->v) && isinf(round_nearest(TN_F32, a->v)))
+            mpfr_set_inf(a->v, mpfr_sgn(a->v));
+    }
 }
 
 /* |s| / sigma of an element gated before */

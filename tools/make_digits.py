@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make examples/data/digits.npy again: the digits that scikit-learn ships (UCI, Alpaydin and Kaynak 1998, CC BY 4.0).
+"""Make examples/data/digits.npy again: the digits that scikit-learn ships (Alpaydin and Kaynak 1998, CC BY 4.0).
 
 One uint8 array [1797, 65] in .npy format 1.0: 8 x 8 pixels of 0 ... 16, then the digit. Nothing is downloaded when
 this runs. How to run it:
