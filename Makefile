@@ -24,8 +24,8 @@ CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 # Debian's own Python, so that the version does not depend on what else a machine has.
 PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
 VENV := $(BUILD)/venv
-C_FILES = $(shell find include src cli tests bench examples -name '*.[ch]' -o -name '*.inc' | sort)
-PYTHON_DIRS = $(wildcard tools tests bench)
+C_FILES = $(shell find include src cli tests examples python/src -name '*.[ch]' -o -name '*.cpp' | sort)
+PYTHON_DIRS = tools tests scripts python examples
 
 # $(call build,FOLDER,OPTIONS): configure and build, silent but for warnings and errors.
 define build

@@ -1,5 +1,5 @@
 #!/bin/sh
-# fuzz.sh BUILD SECONDS|merge - libFuzzer on the .npy reader and on the descriptor checks.
+# fuzz.sh BUILD SECONDS|merge - libFuzzer on the .npy reader and on the forward and backward argument checks.
 #
 # Starts from tests/corpus; what it finds stays under BUILD, crashes under BUILD/crashes. `merge` adds the inputs that
 # reach something new to tests/corpus, at their smallest.
@@ -18,8 +18,10 @@ flags="-g -O1 -std=c11 -D_GNU_SOURCE -Iinclude -Icli -fno-omit-frame-pointer -fs
     -fno-sanitize-recover=all"
 clang $flags tests/fuzz_npy.c cli/npy.c -lm -o "$build/fuzz_npy"
 clang $flags tests/fuzz_desc.c "$build/libtruenorm.a" -lm -o "$build/fuzz_desc"
+clang $flags -Itests tests/fuzz_grad.c tests/grad_operands.c tests/grad_case.c tests/support.c tests/buffer.c tests/case.c \
+    tests/case_random.c "$build/libtruenorm.a" -lm -o "$build/fuzz_grad"
 
-for target in npy desc; do
+for target in npy desc grad; do
     mkdir -p "$build/$target"
     if [ "$what" = merge ]; then
         "$build/fuzz_$target" -merge=1 "tests/corpus/$target" "$build/$target" 2>"$build/$target.log"

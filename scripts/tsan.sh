@@ -1,6 +1,6 @@
 #!/bin/sh
-# tsan.sh [BUILD] - tests/test_grad_threads under the thread sanitizer: the library, its column sums and the test's own
-# POSIX threads. OpenMP is left out: the sanitizer does not know that runtime.
+# tsan.sh [BUILD] - tests/test_grad_threads under the thread sanitizer: the library and the test's POSIX threads.
+# OpenMP is left out: the sanitizer does not know that runtime.
 set -eu
 build=${1:-build/tsan}
 cc=${CC:-gcc}
