@@ -1,4 +1,4 @@
-/* first.c - two norms in C. */
+/* first.c - two norms in C, and the gradients of one. */
 #include <stdio.h>
 #include <truenorm.h>
 
@@ -34,5 +34,16 @@ int main(void)
     io.y = tn_out_rows(y, TN_F32, 4);
     io.sum = tn_out_rows(sum, TN_F32, 4);
     status = tn_norm_forward(&desc, &io, NULL);
-    return report(status, sum) || report(status, y[0]);
+    if (report(status, sum) || report(status, y[0]))
+        return 1;
+
+    /* Gradients take the same descriptor and inputs; each output is optional. */
+    const float dy[4] = {1, 0, 0, 0};
+    float dx[4], dweight[4];
+    tn_norm_grads grads = tn_grads_init();
+    grads.dy = tn_in_rows(dy, TN_F32, 4);
+    grads.dx = tn_out_rows(dx, TN_F32, 4);
+    grads.dweight = tn_out_param(dweight, TN_F32);
+    status = tn_norm_backward(&desc, &io, &grads, NULL);
+    return report(status, dx) || report(status, dweight);
 }

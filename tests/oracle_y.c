@@ -219,7 +219,7 @@ double oracle_row_scale(struct oracle *o)
                 if (mpfr_nan_p(o->z.c[i].v) || mpfr_cmpabs(o->z.c[i].v, o->t2) <= 0)
                     continue;
                 if (o->z.count > 1)
-                    tol = ulp_of(TN_BF16, magnitude(o->z.c[i].v));
+                    tol = 2 * ulp_of(TN_BF16, magnitude(o->z.c[i].v));
                 mpfr_abs(o->t2, o->z.c[i].v, MPFR_RNDN);
                 largest = o->z.c[i].tol + fast_ulps(o) * ulp_of(TN_F32, o->big);
             }
