@@ -24,7 +24,7 @@ CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 # Debian's own Python, so that the version does not depend on what else a machine has.
 PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
 VENV := $(BUILD)/venv
-C_FILES = $(shell find include src cli tests examples python/src -name '*.[ch]' -o -name '*.cpp' | sort)
+C_FILES = $(shell find include src cli tests examples python/src -name '*.[ch]' -o -name '*.[ch]pp' | sort)
 PYTHON_DIRS = tools tests scripts python examples
 
 # $(call build,FOLDER,OPTIONS): configure and build, silent but for warnings and errors.
