@@ -11,14 +11,13 @@ namespace tn
 {
 
 // Keywords of all functions of this module.
-#define TN_KEYWORDS(K)                                                                                       \
-    K(kind)                                                                                                  \
-    K(eps)                                                                                                   \
-    K(eps_mode)                                                                                              \
-    K(cast) K(grade) K(weight_offset) K(divisor) K(group) K(partial) K(positions) K(residual) K(sum)         \
-        K(sum_dtype) K(sum_out) K(gate) K(gate_order) K(act) K(mod_scale) K(mod_shift) K(round_rstd)         \
-            K(round_offset) K(round_product) K(out_dtype) K(out) K(stats) K(threads) K(mean) K(rstd)         \
-                K(dtype) K(scale) K(scale_dtype) K(dsum) K(need) K(dtypes) K(accumulate)
+// clang-format off
+#define TN_KEYWORDS(K) \
+    K(kind) K(eps) K(eps_mode) K(cast) K(grade) K(weight_offset) K(divisor) K(group) K(partial) \
+    K(positions) K(residual) K(sum) K(sum_dtype) K(sum_out) K(gate) K(gate_order) K(act) K(mod_scale) \
+    K(mod_shift) K(round_rstd) K(round_offset) K(round_product) K(out_dtype) K(out) K(stats) K(threads) \
+    K(mean) K(rstd) K(dtype) K(scale) K(scale_dtype) K(dsum) K(need) K(dtypes) K(accumulate)
+// clang-format on
 
 enum class Key {
 #define K(name) name,
