@@ -147,7 +147,7 @@ typedef struct tn_norm_desc {
     unsigned flags; /* TN_ROUND_*, TN_NEGATIVE_EPS */
     double eps;
     tn_eps_mode eps_mode;
-    double divisor;       /* replaces the element count in the means; 0: the count */
+    double divisor;       /* replaces the element count in the means (the 1 of TN_L2); 0: the count */
     size_t group;         /* statistics over each group of that many elements; 0: n */
     size_t partial;       /* statistics from the first `partial` elements (of each group); 0: all */
     double weight_offset; /* w' = weight + weight_offset; 1 for Gemma */

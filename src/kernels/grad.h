@@ -17,7 +17,7 @@ struct grad_stat {
     double c0, c1;
 };
 
-/* The three row sums. Sum(h) takes the rounding of h's mean out of <G h>: a constant G then gives exactly 0. */
+/* The three row sums. sum(h) takes the rounding of h's mean out of <G h>, so that a constant G cancels. */
 struct grad_sums {
     struct lanes gh, g, h;
 };
