@@ -96,11 +96,15 @@ static void read_desc(struct input *in, tn_norm_desc *d)
     d->sum = (tn_sum)choice(in, 2);
     d->positions = byte(in) % 4 ? 0 : byte(in) % 8;
     if (byte(in) == 0xff)
-        d->struct_size = byte(in);
-    if (byte(in) == 0xff)
         d->rows[byte(in) % 2] = (size_t)PTRDIFF_MAX - byte(in);
     if (byte(in) == 0xff)
         d->n = (size_t)-1 - byte(in);
+    if (byte(in) == 0xff) { /* an older caller: what it does not know is 0 */
+        d->struct_size = byte(in);
+        if (d->struct_size < sizeof *d)
+            memset((char *)d + (d->struct_size < 8 ? 8 : d->struct_size), 0,
+                   sizeof *d - (d->struct_size < 8 ? 8 : d->struct_size));
+    }
 }
 
 static size_t columns(const tn_norm_desc *d, int i)
@@ -215,6 +219,12 @@ static tn_out as_out(const struct view *v)
 
 static tn_status call(const struct fuzz_call *f)
 {
+    union {
+        tn_norm_desc d;
+        char newer[512]; /* as long as any struct_size says */
+    } u;
+    memset(&u, 0, sizeof u);
+    u.d = f->d;
     tn_norm_io io = tn_io_init();
     tn_in *const inputs[] = {&io.x,        &io.residual, &io.gate,    &io.weight,    &io.bias,
                              &io.scale_in, &io.mean_in,  &io.rstd_in, &io.mod_scale, &io.mod_shift};
@@ -223,9 +233,9 @@ static tn_status call(const struct fuzz_call *f)
         *inputs[i] = as_in(&f->v[i]);
     for (int i = FIRST_OUTPUT; i < VIEWS; i++)
         *outputs[i - FIRST_OUTPUT] = as_out(&f->v[i]);
-    return f->step == 0   ? tn_norm_forward(&f->d, &io, NULL)
-           : f->step == 1 ? tn_norm_moments(&f->d, &io, NULL)
-                          : tn_norm_apply(&f->d, &io, NULL);
+    return f->step == 0   ? tn_norm_forward(&u.d, &io, NULL)
+           : f->step == 1 ? tn_norm_moments(&u.d, &io, NULL)
+                          : tn_norm_apply(&u.d, &io, NULL);
 }
 
 static unsigned char *element_at(const struct fuzz_call *f, const struct view *v, size_t r, size_t k)

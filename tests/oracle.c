@@ -234,8 +234,8 @@ static void exact_mean(struct oracle *o, size_t g, double divisor)
         o->mean_abs += size / divisor;
     }
     mpfr_div_d(o->mean, o->mean, divisor, MPFR_RNDN);
-    double largest = magnitude(o->largest);
-    o->gate_error = isfinite(largest) ? GATE_ULPS * U64 * largest : 0;
+    mpfr_mul_d(o->t, o->largest, GATE_ULPS * U64, MPFR_RNDN);
+    o->gate_error = magnitude(o->t);
 }
 
 static void exact_moment(struct oracle *o, size_t g)

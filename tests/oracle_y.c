@@ -216,6 +216,8 @@ double oracle_row_scale(struct oracle *o)
         for (size_t k = g * o->group; k < (g + 1) * o->group; k++) {
             element_y(o, k);
             for (int i = 0; i < o->z.count; i++) {
+                if (i > 0 && mpfr_inf_p(o->z.c[i].v)) /* only the far end of a permitted range */
+                    continue;
                 if (mpfr_nan_p(o->z.c[i].v) || mpfr_cmpabs(o->z.c[i].v, o->t2) <= 0)
                     continue;
                 if (o->z.count > 1)

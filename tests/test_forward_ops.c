@@ -1,6 +1,8 @@
 /* test_forward_ops.c - every option of the descriptor against the oracle. */
 #include "check.h"
 
+#include <math.h>
+
 static const tn_dtype floats[] = {TN_F32, TN_BF16, TN_F16, TN_F64};
 static const tn_dtype results[] = {TN_F32, TN_BF16, TN_F16, TN_F64, TN_I8, TN_E4M3, TN_E5M2};
 
@@ -311,13 +313,46 @@ static int finish(void **state)
     return 0;
 }
 
+/* Elements past a partial row's counted ones: infinite ones meet a cast point, huge ones a row that is scaled up. */
+static void partial_rows_with_extreme_rests(void **state)
+{
+    double x[3] = {1, 2, INFINITY}, z[3] = {1e-200, -1e-200, 1e250}, y[3];
+    uint16_t w[3] = {0x3c00, 0x3c00, 0x3c00};
+    tn_norm_desc d = tn_norm_init(TN_RMS, 1, 3, 1e-6);
+    tn_norm_io io = tn_io_init();
+    (void)state;
+    d.partial = 2;
+    d.cast = TN_CAST_T5;
+    io.x = tn_in_rows(x, TN_F64, 3);
+    io.weight = tn_in_param(w, TN_F16);
+    io.y = tn_out_rows(y, TN_F64, 3);
+    assert_int_equal(tn_norm_forward(&d, &io, NULL), TN_OK);
+    assert_true(y[2] == (double)INFINITY && y[0] > 0.6 && y[1] < 1.3);
+
+    d = tn_norm_init(TN_LAYER, 1, 3, 0.25);
+    d.partial = 2;
+    io.x.data = z;
+    io.weight.data = NULL;
+    assert_int_equal(tn_norm_forward(&d, &io, NULL), TN_OK);
+    assert_true(y[0] == 2e-200 && y[1] == -2e-200 && y[2] == 2e250);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dtype_triples),    cmocka_unit_test(cast_modes), cmocka_unit_test(eps_modes),
-        cmocka_unit_test(groups_and_parts), cmocka_unit_test(residuals),  cmocka_unit_test(gates),
-        cmocka_unit_test(activations),      cmocka_unit_test(layouts),    cmocka_unit_test(modulation),
-        cmocka_unit_test(quantised),        cmocka_unit_test(moments),    cmocka_unit_test(applied),
+        cmocka_unit_test(partial_rows_with_extreme_rests),
+        cmocka_unit_test(dtype_triples),
+        cmocka_unit_test(cast_modes),
+        cmocka_unit_test(eps_modes),
+        cmocka_unit_test(groups_and_parts),
+        cmocka_unit_test(residuals),
+        cmocka_unit_test(gates),
+        cmocka_unit_test(activations),
+        cmocka_unit_test(layouts),
+        cmocka_unit_test(modulation),
+        cmocka_unit_test(quantised),
+        cmocka_unit_test(moments),
+        cmocka_unit_test(applied),
         cmocka_unit_test(random_cases),
     };
     if (isa_unusable())

@@ -264,16 +264,25 @@ static TN_NOINLINE void two_part_statistics(const struct group_ref *at, struct w
     struct two v = two_div(m2, p->count);
     rstd_two_part(p, v.hi, v.lo, st->scale, st);
     /* elements beyond a partial row's counted ones may be too large to scale up */
-    double r = st->rh * st->scale;
-    if (p->counted < p->group && !p->centred && p->gate_place != TN_GATE_BEFORE && st->scale > 1.0 &&
+    double r = st->rh * st->scale, mh = st->mh / st->scale;
+    bool mean_fits = mh == 0.0 || fabs(mh) > 0x1p-900; /* with its low part */
+    if (p->counted < p->group && mean_fits && p->gate_place != TN_GATE_BEFORE && st->scale > 1.0 &&
         r - r == 0.0) {
         st->rh = r;
         st->rl *= st->scale;
+        st->mh = mh;
+        st->ml /= st->scale;
         st->scale = 1.0;
     }
 }
 
 /* ---- apply ---- */
+
+/* t + e, but an infinite t, whose low part is a NaN. */
+TN_INLINE vd add_low(vd t, vd e)
+{
+    return vd_select_neg(vd_sub(vd_abs(t), vd_set1(INFINITY)), vd_add(t, e), t);
+}
 
 /* w' * h + b and the gate after, for elements [i, i+n), into buf->s. */
 static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t n, const struct tn_stat *st,
@@ -293,7 +302,7 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
         if (st->rl != 0.0)
             e = vd_add(vd_fma(s, rh, vd_sub(e, t)), vd_mul(s, rl));
         if (p->round_h != TN_NONE) {
-            t = round_f64_to(p->round_h, vd_add(t, e));
+            t = round_f64_to(p->round_h, add_low(t, e));
             e = vd_set1(0.0);
         }
         if (has_w) {
@@ -306,8 +315,8 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
                 e = vd_add(vd_fma(t, w, vd_sub(vd_set1(0.0), y)), vd_mul(e, w));
             t = y;
         }
-        if (st->rl != 0.0) /* an infinite t has no low part */
-            t = vd_select_neg(vd_sub(vd_abs(t), vd_set1(INFINITY)), vd_add(t, e), t);
+        if (st->rl != 0.0)
+            t = add_low(t, e);
         vd_store(buf->s + k, round_f64_to(p->round_p, t));
     }
     if (p->bias.data) {
