@@ -3,36 +3,17 @@
  *     clang -g -O1 -fsanitize=fuzzer,address,undefined ... tests/fuzz_desc.c and the library's sources
  *     fuzz_desc tests/corpus/desc
  *
- * With TN_FUZZ_STANDALONE it has a main() that runs the files named as arguments. The arena is exactly as large as
+ * With fuzz_main.c it runs the files named as arguments. The arena is exactly as large as
  * the views may reach, so that the address sanitizer sees a step outside; what may be written is checked here. */
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "truenorm.h"
+#include "fuzz.h"
 
 #define VIEWS 16
-
-struct input {
-    const uint8_t *data;
-    size_t size, at;
-};
-
-struct view {
-    unsigned char *data;
-    tn_dtype dtype;
-    ptrdiff_t stride[2], inner;
-    size_t columns;
-};
 
 struct fuzz_call {
     tn_norm_desc d;
     struct view
         v[VIEWS]; /* x residual gate weight bias scale_in mean_in rstd_in mod_scale mod_shift, then outputs */
-    unsigned char *arena;
-    size_t size;
+    struct arena arena;
     int step;       /* forward, moments, apply */
     bool must_fail; /* the sizes overflow: the views reach beyond the arena */
 };
@@ -46,59 +27,13 @@ enum {
     SCALE_OUTPUT = 14
 };
 
-static void broken(const char *why)
-{
-    fprintf(stderr, "fuzz_desc: %s\n", why);
-    abort();
-}
-
-static void *allocate(size_t bytes)
-{
-    void *p = malloc(bytes);
-    if (!p)
-        broken("out of memory");
-    return p;
-}
-
-static unsigned byte(struct input *in)
-{
-    return in->at < in->size ? in->data[in->at++] : 0;
-}
-
-/* Mostly one of `count` lawful values, now and then one above. */
-static int choice(struct input *in, int count)
-{
-    unsigned b = byte(in);
-    return b >= 0xf8 ? count + (int)(b & 7) - 4 : (int)(b % (unsigned)count);
-}
-
-static double number(struct input *in)
-{
-    static const double some[] = {0,    1e-6,  1,      2,        0.5, 1e-30, 1e30, -1,
-                                  -0.0, 1e300, 5e-324, INFINITY, NAN, 3,     17,   1e-12};
-    return some[byte(in) % 16];
-}
-
 static void read_desc(struct input *in, tn_norm_desc *d)
 {
     *d = tn_norm_init((tn_kind)choice(in, 3), byte(in) % 5, byte(in) % 70, number(in));
     d->rows[1] = byte(in) % 4;
     d->cast = (tn_cast)choice(in, 3);
     d->grade = (tn_grade)choice(in, 2);
-    d->flags = byte(in) % 17;
-    d->eps_mode = (tn_eps_mode)choice(in, 3);
-    d->divisor = byte(in) % 4 ? 0 : number(in);
-    d->group = byte(in) % 3 ? 0 : byte(in) % 20;
-    d->partial = byte(in) % 3 ? 0 : byte(in) % 20;
-    d->weight_offset = byte(in) % 3 ? 0 : number(in);
-    d->gate = (tn_gate)choice(in, 3);
-    d->act = (tn_act)choice(in, 2);
-    d->sum = (tn_sum)choice(in, 2);
-    d->positions = byte(in) % 4 ? 0 : byte(in) % 8;
-    if (byte(in) == 0xff)
-        d->rows[byte(in) % 2] = (size_t)PTRDIFF_MAX - byte(in);
-    if (byte(in) == 0xff)
-        d->n = (size_t)-1 - byte(in);
+    read_options(in, d);
     if (byte(in) == 0xff) { /* an older caller: what it does not know is 0 */
         d->struct_size = byte(in);
         if (d->struct_size < sizeof *d)
@@ -109,50 +44,19 @@ static void read_desc(struct input *in, tn_norm_desc *d)
 
 static size_t columns(const tn_norm_desc *d, int i)
 {
-    size_t groups = d->group && d->n % d->group == 0 ? d->n / d->group : d->group ? d->n : 1;
     if (i == ONE_VALUE || i == SCALE_OUTPUT)
         return 1;
     if (i == PARAMETER || i == PARAMETER + 1)
-        return d->positions && d->n % d->positions == 0 ? d->n / d->positions : d->n;
-    return i == GROUPED_INPUT || i == GROUPED_INPUT + 1 || i > SUM_OUTPUT ? groups : d->n;
+        return parameter_columns(d);
+    return i == GROUPED_INPUT || i == GROUPED_INPUT + 1 || i > SUM_OUTPUT ? group_columns(d) : d->n;
 }
 
-/* An unknown dtype counts as the largest: the call must fail anyway. */
-static size_t element_size(tn_dtype dtype)
-{
-    return tn_dtype_size(dtype) ? tn_dtype_size(dtype) : 8;
-}
-
-/* Bytes below and above element 0, or false if they are out of all proportion. */
-static bool reach(const struct fuzz_call *f, const struct view *v, ptrdiff_t *low, ptrdiff_t *high)
-{
-    const size_t count[3] = {f->d.rows[0], f->d.rows[1], v->columns};
-    const ptrdiff_t stride[3] = {v->stride[0], v->stride[1], v->inner},
-                    size = (ptrdiff_t)element_size(v->dtype);
-    *low = 0;
-    *high = size;
-    for (int a = 0; a < 3; a++) {
-        if (count[a] > 1000 || stride[a] > 100000 || stride[a] < -100000)
-            return false;
-        ptrdiff_t span = (ptrdiff_t)(count[a] ? count[a] - 1 : 0) * stride[a] * size;
-        *(span < 0 ? low : high) += span;
-    }
-    return true;
-}
-
-static ptrdiff_t stride(struct input *in, size_t usual)
-{
-    unsigned b = byte(in);
-    return b < 0xc0 ? (ptrdiff_t)usual : b < 0xe0 ? -(ptrdiff_t)usual : (ptrdiff_t)(int8_t)byte(in);
-}
-
-/* A view somewhere in the arena; absent where it cannot fit (in a call that must fail: anywhere). */
+/* Present more or less often; for the rest see place(). */
 static void read_view(struct input *in, struct fuzz_call *f, int i)
 {
     static const unsigned char present[VIEWS] = {255, 70, 128, 160, 90, 60, 40, 40,
                                                  50,  50, 235, 80,  60, 60, 60, 60};
     struct view *v = &f->v[i];
-    ptrdiff_t low, high;
     memset(v, 0, sizeof *v);
     bool statistic = (i >= ONE_VALUE && i < MOD) || i > SUM_OUTPUT,
          quantised = i == FIRST_OUTPUT && byte(in) > 200;
@@ -164,23 +68,14 @@ static void read_view(struct input *in, struct fuzz_call *f, int i)
     v->stride[1] = stride(in, v->columns);
     v->stride[0] =
         i >= PARAMETER && i < GROUPED_INPUT ? stride(in, 0) : stride(in, v->columns * f->d.rows[1]);
-    size_t offset = byte(in) | byte(in) << 8;
-    if (f->must_fail)
-        v->data = f->arena + offset % f->size;
-    else if (reach(f, v, &low, &high) && high - low <= (ptrdiff_t)f->size)
-        v->data = f->arena + (-low) + (ptrdiff_t)(offset % (f->size - (size_t)(high - low) + 1));
+    place(in, v, f->d.rows, &f->arena, f->must_fail);
 }
 
-static void read_call(struct input *in, struct fuzz_call *f, unsigned char *arena, size_t size)
+static void read_call(struct input *in, struct fuzz_call *f)
 {
-    f->arena = arena;
-    f->size = size;
     f->step = (int)(byte(in) % 3);
     read_desc(in, &f->d);
-    double elements = (double)f->d.rows[0] * (double)f->d.rows[1] * (double)f->d.n;
-    f->must_fail = elements > 0x1p61;
-    if (!f->must_fail && elements > 1e6)
-        f->d.rows[0] = f->d.rows[1] = f->d.n = 3;
+    f->must_fail = limit_sizes(&f->d);
     for (int i = 0; i < VIEWS; i++)
         read_view(in, f, i);
     if (byte(in) % 4 == 0) { /* in place */
@@ -201,20 +96,9 @@ static void describe(const struct fuzz_call *f)
             d->partial, d->positions, d->weight_offset, d->gate, d->act, d->sum);
     for (int i = 0; i < VIEWS; i++)
         if (f->v[i].data)
-            fprintf(stderr, "view %d at byte %td dtype %d strides %td %td %td\n", i, f->v[i].data - f->arena,
-                    f->v[i].dtype, f->v[i].stride[0], f->v[i].stride[1], f->v[i].inner);
-}
-
-static tn_in as_in(const struct view *v)
-{
-    tn_in in = {v->data, v->dtype, {v->stride[0], v->stride[1]}, v->inner};
-    return in;
-}
-
-static tn_out as_out(const struct view *v)
-{
-    tn_out out = {v->data, v->dtype, {v->stride[0], v->stride[1]}, v->inner};
-    return out;
+            fprintf(stderr, "view %d at byte %td dtype %d strides %td %td %td\n", i,
+                    f->v[i].data - f->arena.data, f->v[i].dtype, f->v[i].stride[0], f->v[i].stride[1],
+                    f->v[i].inner);
 }
 
 static tn_status call(const struct fuzz_call *f)
@@ -249,20 +133,18 @@ static unsigned char *element_at(const struct fuzz_call *f, const struct view *v
 static tn_status run(const struct fuzz_call *f, const char *isa, const unsigned char *before, bool *mine)
 {
     tn_isa_set(isa);
-    memcpy(f->arena, before, f->size);
+    memcpy(f->arena.data, before, f->arena.size);
     tn_status status = call(f);
     if (f->must_fail && status == TN_OK)
         broken("sizes that overflow were accepted");
-    memset(mine, 0, f->size * sizeof *mine);
+    memset(mine, 0, f->arena.size * sizeof *mine);
     for (int i = FIRST_OUTPUT; i < VIEWS && status == TN_OK; i++) {
         const struct view *v = &f->v[i];
         for (size_t r = 0; v->data && r < f->d.rows[0] * f->d.rows[1]; r++)
             for (size_t k = 0; k < v->columns; k++)
-                memset(mine + (element_at(f, v, r, k) - f->arena), 1, element_size(v->dtype));
+                memset(mine + (element_at(f, v, r, k) - f->arena.data), 1, element_size(v->dtype));
     }
-    for (size_t i = 0; i < f->size; i++)
-        if (f->arena[i] != before[i] && !mine[i])
-            broken(status == TN_OK ? "wrote outside of its outputs" : "wrote despite an error");
+    check_changes(&f->arena, before, mine, status);
     return status;
 }
 
@@ -291,7 +173,7 @@ static void compare_outputs(const struct fuzz_call *f, const unsigned char *firs
         size_t size = element_size(v->dtype);
         for (size_t r = 0; v->data && r < f->d.rows[0] * f->d.rows[1]; r++)
             for (size_t k = 0; k < v->columns; k++) {
-                const unsigned char *a = element_at(f, v, r, k), *b = first + (a - f->arena);
+                const unsigned char *a = element_at(f, v, r, k), *b = first + (a - f->arena.data);
                 if (memcmp(a, b, size) == 0 || (is_nan(a, v->dtype) && is_nan(b, v->dtype)))
                     continue;
                 fprintf(stderr, "view %d row %zu element %zu\n", i, r, k);
@@ -301,7 +183,6 @@ static void compare_outputs(const struct fuzz_call *f, const unsigned char *firs
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, size, 0};
@@ -311,7 +192,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned char *arena = allocate(arena_size), *before = allocate(arena_size),
                   *first = allocate(arena_size);
     bool *mine = allocate(arena_size * sizeof *mine);
-    read_call(&in, &f, arena, arena_size);
+    f.arena = (struct arena){arena, arena_size};
+    read_call(&in, &f);
     uint64_t bits = byte(&in) & 3; /* 0: ordinary values */
     for (size_t i = 0; i < arena_size; i++) {
         bits = bits * 6364136223846793005u + (bits != 0);
@@ -331,22 +213,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(mine);
     return 0;
 }
-
-#ifdef TN_FUZZ_STANDALONE
-int main(int argc, char **argv)
-{
-    static uint8_t data[4096];
-    for (int i = 1; i < argc; i++) {
-        FILE *f = fopen(argv[i], "rb");
-        if (!f) {
-            perror(argv[i]);
-            return 2;
-        }
-        size_t size = fread(data, 1, sizeof data, f);
-        fclose(f);
-        LLVMFuzzerTestOneInput(data, size);
-    }
-    printf("%d files\n", argc - 1);
-    return 0;
-}
-#endif

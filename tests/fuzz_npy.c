@@ -1,7 +1,7 @@
 /* Fuzzes the .npy header parser. libFuzzer:
  *     clang -g -fsanitize=fuzzer,address,undefined -Icli tests/fuzz_npy.c cli/npy.c -o fuzz_npy
  *     ./fuzz_npy tests/corpus/npy
- * With -DTN_FUZZ_STANDALONE it is a program that runs the files named on its command line. */
+ * With fuzz_main.c it runs the files named as arguments. */
 #include "npy.h"
 
 #include <stdint.h>
@@ -47,35 +47,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         require(err[0] != 0 && memchr(err, '\n', sizeof err) == NULL);
     return 0;
 }
-
-#ifdef TN_FUZZ_STANDALONE
-static int run_file(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    uint8_t *data = malloc(1 << 20);
-    size_t size = f && data ? fread(data, 1, 1 << 20, f) : 0;
-    uint8_t *exact =
-        f ? malloc(size ? size : 1) : NULL; /* of the file's size: a checker sees reads past its end */
-    if (exact) {
-        memcpy(exact, data, size);
-        LLVMFuzzerTestOneInput(exact, size);
-    }
-    if (f)
-        fclose(f);
-    else
-        fprintf(stderr, "fuzz_npy: %s cannot be read\n", path);
-    int failed = !exact;
-    free(exact);
-    free(data);
-    return failed;
-}
-
-int main(int argc, char **argv)
-{
-    int failed = 0;
-    for (int i = 1; i < argc; i++)
-        failed |= run_file(argv[i]);
-    printf("%d files\n", argc - 1);
-    return failed;
-}
-#endif

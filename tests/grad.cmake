@@ -33,7 +33,7 @@ endif()
 # ---- every bit --------------------------------------------------------------------------------------
 
 set(golden_grad "${CMAKE_CURRENT_SOURCE_DIR}/golden_grad.txt")
-add_executable(test_grad_bits test_grad_bits.c)
+add_executable(test_grad_bits test_grad_bits.c bits.c)
 target_link_libraries(test_grad_bits PRIVATE test_grad_support)
 tn_test_target(test_grad_bits)
 foreach(isa ${instruction_sets})
@@ -42,7 +42,7 @@ foreach(isa ${instruction_sets})
 endforeach()
 
 if(TN_EMULATE_ARM)
-  tn_arm_program(test_grad_bits test_grad_bits.c grad_operands.c grad_case.c support.c buffer.c case.c case_random.c)
+  tn_arm_program(test_grad_bits test_grad_bits.c bits.c grad_operands.c grad_case.c support.c buffer.c case.c case_random.c)
   foreach(isa neon scalar)
     add_test(NAME test_grad_bits.aarch64_${isa}
              COMMAND "${QEMU_AARCH64}" "${CMAKE_CURRENT_BINARY_DIR}/aarch64/test_grad_bits" --isa ${isa} --check
@@ -59,10 +59,9 @@ endif()
 # ---- corpus -----------------------------------------------------------------------------------------
 
 file(GLOB grad_corpus CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/corpus/grad/*")
-add_executable(fuzz_grad fuzz_grad.c)
+add_executable(fuzz_grad fuzz_grad.c fuzz_main.c)
 target_link_libraries(fuzz_grad PRIVATE test_grad_support)
 tn_test_target(fuzz_grad)
-target_compile_definitions(fuzz_grad PRIVATE TN_FUZZ_STANDALONE)
 add_test(NAME corpus.grad COMMAND fuzz_grad ${grad_corpus})
 
 # ---- the example that trains ------------------------------------------------------------------------

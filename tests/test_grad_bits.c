@@ -7,35 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bits.h"
 #include "grad_case.h"
 
 static const tn_dtype floats[] = {TN_F32, TN_BF16, TN_F16, TN_F64};
 static const char *const kinds[] = {"rms", "layer", "l2"};
 
 /* ---- hashing -------------------------------------------------------------------------------------- */
-
-static uint64_t hash_bytes(uint64_t h, const unsigned char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 0x100000001b3ull;
-    return h;
-}
-
-/* All NaNs as one. */
-static uint64_t hash_view(uint64_t h, const tn_out *v, const size_t rows[2], size_t n)
-{
-    static const unsigned char nan_bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    size_t size = dtype_info(v->dtype)->size;
-    for (size_t i = 0; i < (v->stride[0] ? rows[0] : 1); i++)
-        for (size_t j = 0; j < (v->stride[1] ? rows[1] : 1); j++)
-            for (size_t k = 0; k < n; k++) {
-                ptrdiff_t index =
-                    (ptrdiff_t)i * v->stride[0] + (ptrdiff_t)j * v->stride[1] + (ptrdiff_t)k * v->inner;
-                const unsigned char *p = (const unsigned char *)v->data + index * (ptrdiff_t)size;
-                h = hash_bytes(h, isnan(dtype_get(p, v->dtype, 0)) ? nan_bytes : p, size);
-            }
-    return h;
-}
 
 static uint64_t hash_case(uint64_t h, const struct grad_spec *s)
 {
@@ -49,8 +27,10 @@ static uint64_t hash_case(uint64_t h, const struct grad_spec *s)
     }
     for (int op = GR_DX; op < GR_COUNT; op++) {
         const tn_out *v = grad_output(&c.g, (enum grad_operand)op);
+        /* an axis of stride 0 is one sum */
+        const size_t rows[2] = {v->stride[0] ? s->f.d.rows[0] : 1, v->stride[1] ? s->f.d.rows[1] : 1};
         if (v->data)
-            h = hash_view(h, v, s->f.d.rows, grad_columns_of(&s->f.d, (enum grad_operand)op));
+            h = bits_hash_view(h, v, rows, grad_columns_of(&s->f.d, (enum grad_operand)op));
     }
     grad_case_free(&c);
     return h;
@@ -61,10 +41,9 @@ static uint64_t hash_case(uint64_t h, const struct grad_spec *s)
 typedef uint64_t group_fn(uint64_t h, int a, int b);
 
 struct group {
-    char name[48];
+    struct bits_group is;
     group_fn *run;
     int a, b;
-    bool quick;
 };
 
 /* Case number i: everything that is not the group's own rotates. */
@@ -212,11 +191,11 @@ static size_t group_count;
 static void add(const char *op, const char *x, const char *y, group_fn *run, int a, int b, bool quick)
 {
     struct group *g = &groups[group_count++];
-    snprintf(g->name, sizeof g->name, "grad/%s/%s%s%s", op, x, *y ? "/" : "", y);
+    snprintf(g->is.name, sizeof g->is.name, "grad/%s/%s%s%s", op, x, *y ? "/" : "", y);
     g->run = run;
     g->a = a;
     g->b = b;
-    g->quick = quick;
+    g->is.quick = quick;
 }
 
 static void list_groups(void)
@@ -244,66 +223,19 @@ static void list_groups(void)
     }
 }
 
-/* The hash of `name` in the file; false if it has none. */
-static bool golden(FILE *f, const char *name, unsigned long long *hash)
+static const struct bits_group *group_at(size_t i)
 {
-    char line[128], found[64];
-    rewind(f);
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "%63s %llx", found, hash) == 2 && strcmp(found, name) == 0)
-            return true;
-    return false;
+    return &groups[i].is;
 }
 
-static int run_groups(bool quick, FILE *check)
+static uint64_t group_hash(size_t i, uint64_t h)
 {
-    int differ = 0, run = 0;
-    for (size_t i = 0; i < group_count; i++) {
-        const struct group *g = &groups[i];
-        if (quick && !g->quick)
-            continue;
-        unsigned long long want = 0, got = g->run(0xcbf29ce484222325ull, g->a, g->b);
-        run++;
-        if (!check) {
-            printf("%s %016llx\n", g->name, got);
-        } else if (!golden(check, g->name, &want) || want != got) {
-            printf("%s %016llx, not %016llx\n", g->name, got, want);
-            differ++;
-        }
-    }
-    if (check)
-        printf("%s: %d of %d hashes differ\n", tn_isa_name(), differ, run);
-    return differ ? 1 : 0;
+    const struct group *g = &groups[i];
+    return g->run(h, g->a, g->b);
 }
 
 int main(int argc, char **argv)
 {
-    const char *isa = NULL, *file = NULL;
-    bool quick = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            quick = true;
-        else if (strcmp(argv[i], "--isa") == 0 && i + 1 < argc)
-            isa = argv[++i];
-        else if (strcmp(argv[i], "--check") == 0 && i + 1 < argc)
-            file = argv[++i];
-        else {
-            fprintf(stderr, "usage: test_grad_bits [--isa NAME] [--quick] [--check golden_grad.txt]\n");
-            return 2;
-        }
-    }
-    if (isa && tn_isa_set(isa) != TN_OK) {
-        printf("skipped: %s is not usable here\n", isa);
-        return 77;
-    }
-    FILE *check = file ? fopen(file, "r") : NULL;
-    if (file && !check) {
-        perror(file);
-        return 2;
-    }
     list_groups();
-    int status = run_groups(quick, check);
-    if (check)
-        fclose(check);
-    return status;
+    return bits_main(argc, argv, group_count, group_at, group_hash);
 }
