@@ -90,57 +90,47 @@ static tn_status check_overlap(const struct backward *b, const tn_norm_grads *g,
     return tn_check_uses(uses, sizeof uses / sizeof *uses - (g->workspace && workspace ? 0 : 1), p->rows);
 }
 
-/* The next sweep: the outputs not yet done that share the row axes of the first of them. False when none is left.
- * The last sweep also makes the element gradients, which may overwrite dy. */
-static bool next_sweep(const struct backward *b, bool done[TN_COLUMN_OUTPUTS], struct tn_grad_plan *plan,
-                       struct tn_reduction *r)
+/* The column outputs that are summed over the same row axes, and in the last sweep the element gradients. */
+struct sweep {
+    struct tn_grad_plan plan;
+    struct tn_reduction reduction;
+};
+
+/* Groups the outputs into sweeps. Element gradients come last: they may overwrite dy. */
+static int plan_sweeps(const struct backward *b, struct sweep sweeps[TN_COLUMN_OUTPUTS])
 {
-    bool axes[2] = {true, true}, more = false, any = false;
-    *plan = b->plan;
-    for (int out = 0; out < TN_COLUMN_OUTPUTS; out++) {
-        plan->columns[out] = false;
-        if (!b->columns.out[out].data || done[out])
+    bool elements = b->plan.dx.data || b->plan.dresidual.data || b->plan.dgate.data;
+    int count = 0;
+    for (int sums = 3; sums >= 0; sums--) { /* bit k: summed over row axis k */
+        const bool axes[2] = {sums & 1, sums & 2};
+        struct sweep *s = &sweeps[count];
+        bool any = false;
+        s->plan = b->plan;
+        for (int out = 0; out < TN_COLUMN_OUTPUTS; out++) {
+            bool same = reduces(b, out, 0) == axes[0] && reduces(b, out, 1) == axes[1];
+            s->plan.columns[out] = b->columns.out[out].data && same;
+            any = any || s->plan.columns[out];
+        }
+        if (!any && !(sums == 0 && count == 0 && elements))
             continue;
-        bool these[2] = {reduces(b, out, 0), reduces(b, out, 1)};
-        if (!any)
-            memcpy(axes, these, sizeof axes);
-        any = true;
-        if (axes[0] == these[0] && axes[1] == these[1])
-            done[out] = plan->columns[out] = true;
-        else
-            more = true;
+        /* without column sums, blocks of rows as for a sum over both axes */
+        s->reduction = tn_plan_reduction(&s->plan, any ? axes : (const bool[2]){true, true});
+        s->plan.slots = s->reduction.slots;
+        count++;
     }
-    plan->elements = !more && (b->plan.dx.data || b->plan.dresidual.data || b->plan.dgate.data);
-    *r = tn_plan_reduction(plan, axes);
-    plan->slots = r->slots;
-    return any || plan->elements;
+    if (count)
+        sweeps[count - 1].plan.elements = elements;
+    return count;
 }
 
-static size_t workspace_bytes(const struct backward *b)
+static size_t workspace_bytes(const struct sweep *sweeps, int count)
 {
-    bool done[TN_COLUMN_OUTPUTS] = {false};
-    struct tn_grad_plan plan;
-    struct tn_reduction r;
     size_t most = 0;
-    do {
-        if (!next_sweep(b, done, &plan, &r))
-            break;
-        size_t size = tn_reduction_size(&r) * sizeof(double);
-        most = size > most ? size : most;
-    } while (!plan.elements);
+    for (int k = 0; k < count; k++) {
+        size_t bytes = tn_reduction_size(&sweeps[k].reduction) * sizeof(double);
+        most = bytes > most ? bytes : most;
+    }
     return most;
-}
-
-static void run_sweeps(const struct backward *b, double *sums, const tn_executor *executor)
-{
-    bool done[TN_COLUMN_OUTPUTS] = {false};
-    struct tn_grad_plan plan;
-    struct tn_reduction r;
-    do {
-        if (!next_sweep(b, done, &plan, &r))
-            break;
-        tn_run_grad_sweep(&plan, &r, &b->columns, sums, executor);
-    } while (!plan.elements);
 }
 
 static tn_status make_backward(const tn_norm_desc *desc, const tn_norm_io *forward,
@@ -165,7 +155,8 @@ size_t tn_norm_backward_workspace(const tn_norm_desc *desc, const tn_norm_io *fo
     bool empty;
     if (make_backward(desc, forward, grads, &b, &g, &empty) != TN_OK || empty)
         return 0;
-    return workspace_bytes(&b);
+    struct sweep sweeps[TN_COLUMN_OUTPUTS];
+    return workspace_bytes(sweeps, plan_sweeps(&b, sweeps));
 }
 
 tn_status tn_norm_backward(const tn_norm_desc *desc, const tn_norm_io *forward, const tn_norm_grads *grads,
@@ -183,7 +174,9 @@ tn_status tn_norm_backward(const tn_norm_desc *desc, const tn_norm_io *forward, 
         tn_write_no_columns(&b.columns, b.plan.forward.rows);
         return TN_OK;
     }
-    size_t bytes = workspace_bytes(&b);
+    struct sweep sweeps[TN_COLUMN_OUTPUTS];
+    int count = plan_sweeps(&b, sweeps);
+    size_t bytes = workspace_bytes(sweeps, count);
     status = check_overlap(&b, &g, bytes);
     if (status != TN_OK)
         return status;
@@ -194,7 +187,8 @@ tn_status tn_norm_backward(const tn_norm_desc *desc, const tn_norm_io *forward, 
     void *space = g.workspace;
     if (bytes && !space && !(space = malloc(bytes)))
         return TN_ERR_MEMORY;
-    run_sweeps(&b, space, executor);
+    for (int k = 0; k < count; k++)
+        tn_run_grad_sweep(&sweeps[k].plan, &sweeps[k].reduction, &b.columns, space, executor);
     if (space != g.workspace)
         free(space);
     return TN_OK;

@@ -4,9 +4,10 @@
 
 #include "kernels/kernels.h"
 
+enum tn_call { TN_FORWARD, TN_APPLY, TN_MOMENTS, TN_BACKWARD };
+
 /* Checks everything and fills *plan; *empty: the call is right and there is nothing to compute.
  * For TN_BACKWARD the outputs of io are ignored, but for the dtypes of sum and y. */
-enum tn_call { TN_FORWARD, TN_APPLY, TN_MOMENTS, TN_BACKWARD };
 tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_call call,
                        struct tn_plan *plan, bool *empty);
 

@@ -363,7 +363,8 @@ static void grad_wide_rows(const struct tn_grad_plan *gp, size_t r0, size_t r1, 
                 grad_row_sums(gp, &at, &b, &gs);
             for (size_t i = 0; i < p->group; i += TN_CHUNK) {
                 size_t n = chunk_of(i, p->group);
-                grad_chunk(gp, &at, &gs.st, i, n, &b);
+                if (!needs_sums || p->group > TN_CHUNK) /* else the row sums left it there */
+                    grad_chunk(gp, &at, &gs.st, i, n, &b);
                 if (slot_size)
                     grad_columns(gp, &at, i, n, &b, slot);
                 if (gp->elements)

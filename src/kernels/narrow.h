@@ -23,6 +23,21 @@ TN_INLINE char *group_row(const struct group_ref *at, const struct tn_operand *o
     return operand_at(o, at->i0, at->i1) + (ptrdiff_t)(at->g * at->p->group) * o->inner;
 }
 
+/* mean_in and rstd_in of a group. */
+TN_INLINE void read_given(const struct group_ref *at, struct tn_stat *st)
+{
+    const struct tn_plan *p = at->p;
+    st->mh = p->mean_in.data ? read_stat(&p->mean_in, at->i0, at->i1, at->g) : 0.0;
+    st->rh = read_stat(&p->rstd_in, at->i0, at->i1, at->g);
+}
+
+/* mean and rstd of a group, where they are wanted. */
+TN_INLINE void write_stats(const struct group_ref *at, const struct tn_stat *st)
+{
+    write_stat(&at->p->mean, at->i0, at->i1, at->g, stat_mean(st) / st->scale);
+    write_stat(&at->p->rstd, at->i0, at->i1, at->g, st->rh * st->scale);
+}
+
 /* Elements k.. of a staged chunk of which `left` remain: an operand in place ends exactly there. */
 TN_INLINE vf load_left(const float *p, size_t k, size_t left)
 {
@@ -114,13 +129,11 @@ TN_INLINE void narrow_group(enum tn_algo algo, bool centred, const struct group_
     struct tn_stat st = {0, 0, 0, 0, 1.0};
     double moment2 = 0.0;
     if (p->source == TN_STATS_GIVEN) {
-        st.mh = p->mean_in.data ? read_stat(&p->mean_in, at->i0, at->i1, at->g) : 0.0;
-        st.rh = read_stat(&p->rstd_in, at->i0, at->i1, at->g);
+        read_given(at, &st);
     } else {
         narrow_statistics(at, &buf, &st, &moment2);
     }
-    write_stat(&p->mean, at->i0, at->i1, at->g, stat_mean(&st));
-    write_stat(&p->rstd, at->i0, at->i1, at->g, st.rh);
+    write_stats(at, &st);
     if (p->source == TN_STATS_MOMENTS)
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);
     else if (algo != TN_A64 && apply_needs_f64(centred, &st))
@@ -174,8 +187,7 @@ TN_INLINE void fused_statistics(tn_dtype xt, bool centred, const struct group_re
     struct lanes s = lanes_zero(), q = lanes_zero();
     *st = (struct tn_stat){0, 0, 0, 0, 1.0};
     if (p->source == TN_STATS_GIVEN) {
-        st->mh = p->mean_in.data ? read_stat(&p->mean_in, at->i0, at->i1, at->g) : 0.0;
-        st->rh = read_stat(&p->rstd_in, at->i0, at->i1, at->g);
+        read_given(at, st);
     } else if (!centred) {
         sum_squares(xt, x, n, &s);
         stat_rstd(p, lanes_sum(s) / p->count, st);
@@ -220,8 +232,7 @@ TN_INLINE void fused_group(tn_dtype xt, tn_dtype wt, tn_dtype yt, bool centred, 
         narrow_group_f64(at);
         return;
     }
-    write_stat(&p->mean, at->i0, at->i1, at->g, stat_mean(&st));
-    write_stat(&p->rstd, at->i0, at->i1, at->g, st.rh);
+    write_stats(at, &st);
     struct apply a = apply_setup(&st);
     const char *w = wt != TN_NONE ? group_row(at, &p->weight) : x;
     char *y = group_row(at, &p->y);

@@ -348,8 +348,7 @@ static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_
     double moment2 = 0.0;
     *st = (struct tn_stat){0, 0, 0, 0, 1.0};
     if (p->source == TN_STATS_GIVEN) {
-        st->mh = p->mean_in.data ? read_stat(&p->mean_in, at->i0, at->i1, at->g) : 0.0;
-        st->rh = read_stat(&p->rstd_in, at->i0, at->i1, at->g);
+        read_given(at, st);
     } else {
         if (p->wide_sums)
             two_part_statistics(at, buf, st, &moment2);
@@ -361,8 +360,7 @@ static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_
             st->rl = 0.0;
         }
     }
-    write_stat(&p->mean, at->i0, at->i1, at->g, stat_mean(st) / st->scale);
-    write_stat(&p->rstd, at->i0, at->i1, at->g, st->rh * st->scale);
+    write_stats(at, st);
     if (p->source == TN_STATS_MOMENTS)
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);
 }

@@ -3,12 +3,12 @@
 
 #include "base/half.h"
 #include "run/dispatch.h"
+#include "run/rows.h"
 
 /* At most this many partial sums (blocks times outer); 64 keeps 64 cores busy and the workspace small. */
 #define MOST_BLOCKS 64
 #define LEAST_BLOCK 8
 #define BATCH_DOUBLES ((size_t)1 << 20)
-#define SERIAL_BYTES ((size_t)192 * 1024)
 
 struct tn_reduction tn_plan_reduction(const struct tn_grad_plan *g, const bool sum_axis[2])
 {
@@ -149,7 +149,7 @@ void tn_run_grad_sweep(const struct tn_grad_plan *plan, const struct tn_reductio
     size_t bytes = p->rows[0] * p->rows[1] * p->groups * p->group * tn_element_size(p->x.dtype);
     for (; t.outer < r->outer; t.outer += r->batch) {
         size_t outers = r->outer - t.outer < r->batch ? r->outer - t.outer : r->batch, offset = 0;
-        if (executor && outers * r->blocks > 1 && bytes >= SERIAL_BYTES)
+        if (executor && outers * r->blocks > 1 && bytes >= TN_SERIAL_BYTES)
             executor->parallel_for(executor->ctx, outers * r->blocks, run_task, &t);
         else
             for (size_t i = 0; i < outers * r->blocks; i++)

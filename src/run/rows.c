@@ -4,8 +4,6 @@
 #include "base/half.h"
 #include "run/dispatch.h"
 
-/* Below this many bytes of x and y a second thread costs more than it brings. */
-#define SERIAL_BYTES ((size_t)192 * 1024)
 #define TASK_BYTES ((size_t)64 * 1024)
 
 static bool small_dtype(const struct tn_operand *o)
@@ -89,7 +87,7 @@ void tn_run_rows(const struct tn_plan *p, const tn_executor *executor)
     size_t row_bytes = n * (tn_element_size(p->x.dtype) + (p->y.data ? tn_element_size(p->y.dtype) : 0));
     if (t.rows == 0 || n == 0)
         return;
-    if (!executor || t.rows == 1 || row_bytes < SERIAL_BYTES / t.rows) {
+    if (!executor || t.rows == 1 || row_bytes < TN_SERIAL_BYTES / t.rows) {
         t.fn(p, 0, t.rows);
         return;
     }

@@ -4,6 +4,9 @@
 
 #include "kernels/kernels.h"
 
+/* Below this many bytes of operands a second thread costs more than it brings. */
+#define TN_SERIAL_BYTES ((size_t)192 * 1024)
+
 /* Runs the rows of a checked plan. */
 void tn_run_rows(const struct tn_plan *plan, const tn_executor *executor);
 
