@@ -111,7 +111,7 @@ typedef enum tn_cast {
 
 typedef enum tn_grade {
     TN_EXACT = 0, /* f32 RMSNorm within 0.5001 ulp; see docs/numerics.md for all */
-    TN_FAST = 1   /* f32 apply step: f32 RMSNorm within 2.5 ulp, LayerNorm within 4 */
+    TN_FAST = 1   /* f32 apply step: f32 RMSNorm within 2.5 ulp, LayerNorm within 4, gated within 12 */
 } tn_grade;
 
 typedef enum tn_gate { TN_GATE_NONE = 0, TN_GATE_BEFORE = 1, TN_GATE_AFTER = 2 } tn_gate;
@@ -122,6 +122,14 @@ typedef enum tn_sum {
     TN_SUM_ROUNDED = 0, /* the sum rounded to the dtype of `sum` (x's dtype where sum.dtype is TN_NONE) */
     TN_SUM_EXACT = 1    /* the unrounded sum (rounded to f64 only) */
 } tn_sum;
+
+/* Where results go. Past the caches (non-temporal stores) is faster for what leaves them anyway, and slower for what is
+ * read soon. Never shows in the bits. */
+typedef enum tn_store {
+    TN_STORE_AUTO = 0,   /* past the caches from 10 MiB on */
+    TN_STORE_CACHED = 1, /* y is read soon */
+    TN_STORE_STREAM = 2  /* y is not: past the caches, where its rows are aligned to 64 bytes */
+} tn_store;
 
 typedef enum tn_eps_mode {
     TN_EPS_INSIDE = 0,  /* h = (s - m) / sqrt(v + eps) */
@@ -157,6 +165,7 @@ typedef struct tn_norm_desc {
     /* Each element of weight and bias serves that many consecutive elements of a row; 0: one. GroupNorm over
      * [N, C, P]: rows {N, groups}, n = C/groups*P, positions = P, weight strides {0, C/groups}. */
     size_t positions;
+    tn_store store; /* where y goes; only speed depends on it */
 } tn_norm_desc;
 
 /* The operands of one call. `weight` and `bias` use the same row indices as x: strides {0, 0} for a [n]
@@ -185,7 +194,7 @@ typedef struct tn_norm_io {
 #define TN_NORM_DESC_INIT                                                                                    \
     {                                                                                                        \
         sizeof(tn_norm_desc), {0, 1}, 0, TN_RMS, TN_CAST_ONCE, TN_EXACT, 0, 1e-6, TN_EPS_INSIDE, 0.0, 0, 0,  \
-            0.0, TN_GATE_NONE, TN_SILU, TN_SUM_ROUNDED, 0                                                    \
+            0.0, TN_GATE_NONE, TN_SILU, TN_SUM_ROUNDED, 0, TN_STORE_AUTO                                     \
     }
 
 /* A descriptor for `rows` rows of n elements, everything else at its default. */
@@ -337,7 +346,7 @@ TN_API size_t tn_norm_backward_workspace(const tn_norm_desc *desc, const tn_norm
 TN_API const char *tn_version(void); /* "0.1.0" */
 
 /* Instruction sets: "scalar" always, then what this build and this CPU have of "avx2" (with FMA and F16C),
- * "avx512" (F, BW, DQ, VL), "neon". The best one is taken at first use, or the one that the environment variable TN_ISA
+ * "avx512" (F, BW, DQ, VL), "avx512bf16" (and BF16), "neon". The best one is taken at first use, or the one that the environment variable TN_ISA
  * names if it is usable. All give the same bits. */
 TN_API const char *tn_isa_name(void);
 /* Writes up to `capacity` names, worst first, and returns how many there are. */

@@ -75,6 +75,7 @@ CHANGE(bad_eps_mode, d->eps_mode = (tn_eps_mode)3)
 CHANGE(bad_place, d->gate = (tn_gate)3)
 CHANGE(bad_act, d->act = (tn_act)2)
 CHANGE(bad_sum, d->sum = (tn_sum)2)
+CHANGE(bad_store, d->store = (tn_store)3)
 CHANGE(bad_group, d->group = 3)
 CHANGE(large_group, d->group = 16)
 CHANGE(large_partial, d->partial = 9)
@@ -123,6 +124,7 @@ static void forward_refusals(void **state)
         R(negative_kind, TN_ERR_VALUE),
         R(bad_cast, TN_ERR_VALUE),
         R(bad_grade, TN_ERR_VALUE),
+        R(bad_store, TN_ERR_VALUE),
         R(bad_flags, TN_ERR_VALUE),
         R(bad_eps_mode, TN_ERR_VALUE),
         R(bad_place, TN_ERR_VALUE),

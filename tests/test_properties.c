@@ -342,6 +342,47 @@ static void constant_rows(void **state)
         }
 }
 
+/* y of one call whose rows are aligned, as non-temporal stores need them. */
+static void store_as(tn_kind kind, tn_dtype dtype, size_t rows, size_t n, tn_store store, const void *x,
+                     void *y)
+{
+    tn_norm_desc d = tn_norm_init(kind, rows, n, 1e-6);
+    tn_norm_io io = tn_io_init();
+    d.store = store;
+    io.x = tn_in_rows(x, dtype, n);
+    io.weight = tn_in_param(x, dtype);
+    io.y = tn_out_rows(y, dtype, n);
+    assert_int_equal(tn_norm_forward(&d, &io, NULL), TN_OK);
+}
+
+/* Where the results go does not show: past the caches or not, asked for or by size. */
+static void stores(void **state)
+{
+    static const struct {
+        size_t rows, n;
+    } shapes[] = {{40, 64}, {5, 1024}, {3, 5120}, {24, 131072}};
+    (void)state;
+    for (size_t i = 0; i < 3 * 2 * 4; i++) {
+        const tn_dtype dtype = floats[i % 3];
+        const size_t rows = shapes[i / 6].rows, n = shapes[i / 6].n, bytes = rows * n * tn_dtype_size(dtype);
+        char *x = aligned_alloc(64, bytes), *y[3];
+        for (size_t k = 0; k < rows * n; k++)
+            if (dtype == TN_F32)
+                ((float *)(void *)x)[k] = (float)(k * 37 % 1009) / 256 - 1;
+            else
+                ((uint16_t *)(void *)x)[k] = (uint16_t)(0x3c00 + k * 37 % 1009);
+        for (int store = TN_STORE_AUTO; store <= TN_STORE_STREAM; store++) {
+            y[store] = aligned_alloc(64, bytes);
+            store_as(i / 3 % 2 ? TN_LAYER : TN_RMS, dtype, rows, n, (tn_store)store, x, y[store]);
+        }
+        assert_memory_equal(y[TN_STORE_AUTO], y[TN_STORE_CACHED], bytes);
+        assert_memory_equal(y[TN_STORE_STREAM], y[TN_STORE_CACHED], bytes);
+        for (int store = 0; store < 3; store++)
+            free(y[store]);
+        free(x);
+    }
+}
+
 static void simple_calls(void **state)
 {
     (void)state;
@@ -381,11 +422,17 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scale_invariance),   cmocka_unit_test(permutation),
-        cmocka_unit_test(batch_independence), cmocka_unit_test(thread_independence),
-        cmocka_unit_test(small_work_stays),   cmocka_unit_test(layout_independence),
-        cmocka_unit_test(in_place),           cmocka_unit_test(neighbours_of_special_rows),
-        cmocka_unit_test(constant_rows),      cmocka_unit_test(simple_calls),
+        cmocka_unit_test(scale_invariance),
+        cmocka_unit_test(permutation),
+        cmocka_unit_test(batch_independence),
+        cmocka_unit_test(thread_independence),
+        cmocka_unit_test(small_work_stays),
+        cmocka_unit_test(layout_independence),
+        cmocka_unit_test(in_place),
+        cmocka_unit_test(neighbours_of_special_rows),
+        cmocka_unit_test(constant_rows),
+        cmocka_unit_test(simple_calls),
+        cmocka_unit_test(stores),
     };
     if (isa_unusable())
         return 77;

@@ -41,7 +41,7 @@ def asarray(object: Array, name: str, writable: bool = False) -> NDArray:
     """The object as this module sees it: a NumPy array over its memory."""
 
 def isa_name() -> str:
-    """The instruction set in use: "scalar", "avx2", "avx512" or "neon"."""
+    """The instruction set in use: "scalar", "avx2", "avx512", "avx512bf16" or "neon"."""
 
 def isa_list() -> list[str]:
     """Those that this build and this processor have, worst first."""
@@ -54,6 +54,18 @@ def num_threads() -> int:
 
 def set_num_threads(threads: int) -> None:
     """Change that number."""
+
+def held_memory() -> int:
+    """Bytes of memory that this module keeps for results and nobody uses."""
+
+def release_memory() -> None:
+    """Return them to the system."""
+
+def memory_limit() -> int:
+    """The most that it keeps."""
+
+def set_memory_limit(bytes: int) -> None:
+    """Change that; 0 keeps nothing and leaves all results to the usual allocator."""
 
 def version() -> str:
     """The version of the C library."""

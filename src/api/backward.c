@@ -40,6 +40,18 @@ static tn_status set_operands(struct backward *b, const tn_norm_grads *g)
     return status;
 }
 
+/* Is the arithmetic that of grad_fold.h? */
+static bool folds(const struct tn_grad_plan *g)
+{
+    const struct tn_plan *p = &g->forward;
+    const struct tn_operand *in[] = {&g->dy,     &p->x,         &p->residual, &p->gate,
+                                     &p->weight, &p->mod_scale, &p->mod_shift};
+    for (size_t k = 0; k < sizeof in / sizeof *in; k++)
+        if (in[k]->data && in[k]->dtype == TN_F64)
+            return false;
+    return p->counted == p->group && p->count == (double)p->group && p->round_r == TN_NONE;
+}
+
 static bool wants_anything(const struct backward *b)
 {
     bool any = b->plan.dx.data || b->plan.dresidual.data || b->plan.dgate.data;
@@ -144,6 +156,7 @@ static tn_status make_backward(const tn_norm_desc *desc, const tn_norm_io *forwa
         status = set_operands(b, g);
     if (status == TN_OK && !*empty)
         status = check_presence(b);
+    b->plan.folds = folds(&b->plan);
     return status;
 }
 

@@ -28,7 +28,8 @@ tn_status tn_plan_desc(const tn_norm_desc *d, struct tn_plan *p)
     if (!tn_in_range((int)d->kind, TN_L2) || !tn_in_range((int)d->cast, TN_CAST_T5) ||
         !tn_in_range((int)d->grade, TN_FAST) || !tn_in_range((int)d->eps_mode, TN_EPS_CLAMP) ||
         !tn_in_range((int)d->gate, TN_GATE_AFTER) || !tn_in_range((int)d->act, TN_SIGMOID) ||
-        !tn_in_range((int)d->sum, TN_SUM_EXACT) || (d->flags & ~all_flags))
+        !tn_in_range((int)d->sum, TN_SUM_EXACT) || !tn_in_range((int)d->store, TN_STORE_STREAM) ||
+        (d->flags & ~all_flags))
         return TN_ERR_VALUE;
     if (d->eps != d->eps || (d->eps < 0 && !(d->flags & TN_NEGATIVE_EPS)))
         return TN_ERR_VALUE;
@@ -50,6 +51,7 @@ tn_status tn_plan_desc(const tn_norm_desc *d, struct tn_plan *p)
     p->centred = d->kind == TN_LAYER;
     p->gate_place = d->gate;
     p->act = d->act;
+    p->store = d->store;
     p->offset = d->weight_offset;
     p->positions = d->positions ? d->positions : 1;
     if (d->n % p->positions)
@@ -162,15 +164,32 @@ static tn_dtype rounding_of_h(const struct tn_plan *p, tn_cast cast)
     return !has_w && !has_more && p->y.dtype == p->x.dtype ? TN_NONE : p->x.dtype;
 }
 
+static bool is_f32_or_less(const struct tn_operand *o)
+{
+    return !o->data || o->dtype == TN_F32 || is_half(o->dtype);
+}
+
+/* May a gated norm be f32 throughout? To f16 with a gate before too many roundings add up. */
+static bool gate_fits_f32(const struct tn_plan *p, tn_grade grade)
+{
+    bool plain = p->source == TN_STATS_OWN && !p->centred && !p->bias.data && !p->residual.data &&
+                 !p->mod_scale.data && !p->mod_shift.data && p->positions == 1 && p->round_r == TN_NONE &&
+                 p->round_w == TN_NONE && p->round_p == TN_NONE && (p->round_h != TN_F32 || grade == TN_FAST);
+    bool exact_enough = p->y.dtype == TN_BF16 || (p->y.dtype == TN_F16 && p->gate_place == TN_GATE_AFTER);
+    return plain && is_f32_or_less(&p->x) && is_f32_or_less(&p->gate) && is_f32_or_less(&p->weight) &&
+           is_f32_or_less(&p->y) && (exact_enough || grade == TN_FAST);
+}
+
 /* The cheapest arithmetic that keeps the promise (docs/numerics.md, "The apply step"). */
 static enum tn_algo choose_algo(const struct tn_plan *p, tn_grade grade, bool unusual_count)
 {
     bool has_offset = p->weight.data && p->offset != 0.0, f32_out = p->y.dtype == TN_F32;
-    if (unusual_count || (p->offset != 0.0 && p->offset != 1.0) || (has_offset && f32_out))
+    if ((p->gate_place && !gate_fits_f32(p, grade)) || p->quantised || unusual_count ||
+        (p->offset != 0.0 && p->offset != 1.0) || (has_offset && f32_out))
         return TN_A64;
-    if (grade == TN_FAST)
+    if (grade == TN_FAST || p->gate_place)
         return TN_A32;
-    if (p->centred || p->bias.data)
+    if (p->bias.data || (p->centred && (!is_half(p->y.dtype) || p->round_h == TN_F32)))
         return TN_A64;
     if (p->round_h == TN_F32 || (p->round_h == TN_NONE && f32_out))
         return has_offset ? TN_A64 : TN_A2P;
@@ -189,7 +208,10 @@ static void choose_arithmetic(const tn_norm_desc *d, const tn_norm_io *io, struc
         p->sum_dtype = io->sum.dtype ? io->sum.dtype : p->x.dtype;
     p->wide_sums = p->x.dtype == TN_F64 || (p->residual.data && p->residual.dtype == TN_F64) ||
                    (p->gate_place == TN_GATE_BEFORE && p->gate.dtype == TN_F64);
-    p->algo = choose_algo(p, d->grade, d->divisor > 0 || d->partial);
+    bool own_count = d->divisor > 0 || d->partial;
+    tn_dtype s = p->residual.data ? p->sum_dtype : p->x.dtype;
+    p->algo = choose_algo(p, d->grade, own_count);
+    p->raw_moments = p->centred && is_half(s) && is_half(p->y.dtype) && !own_count;
 }
 
 tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_call call, struct tn_plan *p,

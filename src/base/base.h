@@ -28,6 +28,13 @@
 #define TN_LIKELY(c) __builtin_expect(!!(c), 1)
 #define TN_UNLIKELY(c) __builtin_expect(!!(c), 0)
 
+/* Before a loop whose body is large enough. */
+#if defined(__clang__)
+#define TN_NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define TN_NO_UNROLL _Pragma("GCC unroll 1")
+#endif
+
 /* A file of kernels sets its own target, so that the sources need no per-file flags. */
 #define TN_PRAGMA(x) _Pragma(#x)
 #if defined(__clang__)

@@ -8,13 +8,14 @@
 #ifndef TN_GRAD_H
 #define TN_GRAD_H
 
-#include "kernels/wide.h"
+#include "kernels/grad_fold.h"
 
 /* Per group: c0 = <G>, c1 = <G h> phi. */
 struct grad_stat {
     struct tn_stat st;
     double r_unrounded; /* r before TN_ROUND_RSTD: the derivative is that of the unrounded value */
     double c0, c1;
+    struct grad_fold fold;
 };
 
 /* The three row sums. sum(h) takes the rounding of h's mean out of <G h>, so that a constant G cancels. */
@@ -37,21 +38,6 @@ TN_INLINE vd grad_x(bool centred, vd g, vd h, vd c0, vd c1, vd r)
     return vd_mul(vd_sub(t, vd_mul(h, c1)), r);
 }
 
-/* d(1/q)/dsigma relative to the eps-inside formula, q = 1/r. */
-static TN_NOINLINE double grad_phi(const struct tn_plan *p, const struct grad_stat *gs)
-{
-    double eps = p->eps * gs->st.scale, r = gs->r_unrounded;
-    if (p->eps_mode == TN_EPS_INSIDE || r == 0.0)
-        return 1.0;
-    if (p->eps_mode == TN_EPS_OUTSIDE) {
-        double q = 1.0 / r, sigma = q - eps;
-        return sigma > q * 0x1p-50 ? q / sigma : 0.0;
-    }
-    double limit = 1.0 / eps;
-    bool given_f32 = p->source == TN_STATS_GIVEN && p->rstd_in.dtype == TN_F32;
-    return r < (given_f32 ? (double)(float)limit : limit) ? 1.0 : 0.0;
-}
-
 TN_INLINE void grad_finish(const struct tn_plan *p, const struct grad_sums *s, bool centred,
                            struct grad_stat *gs)
 {
@@ -67,7 +53,7 @@ TN_INLINE void grad_finish(const struct tn_plan *p, const struct grad_sums *s, b
     gs->c1 = gh / p->count;
     if (TN_UNLIKELY(p->eps_mode != TN_EPS_INSIDE || gs->r_unrounded != gs->st.rh)) {
         double ratio = gs->st.rh != 0.0 ? gs->r_unrounded / gs->st.rh : 1.0;
-        gs->c1 *= grad_phi(p, gs) * ratio * ratio * ratio;
+        gs->c1 *= grad_phi(p, gs->r_unrounded, gs->st.scale) * ratio * ratio * ratio;
     }
     if (centred &&
         p->count != (double)p->counted) /* a divisor of the caller's: the counted h do not sum to 0 */
@@ -78,6 +64,7 @@ TN_INLINE void grad_finish(const struct tn_plan *p, const struct grad_sums *s, b
 
 struct grad_buffers {
     struct wide_buffers wide;
+    double d[TN_CHUNK];     /* folded: the input less the shift */
     double h[TN_CHUNK];     /* normalised, unrounded */
     double g[TN_CHUNK];     /* G */
     double e[TN_CHUNK];     /* dL / d(w'h + b) */
@@ -92,49 +79,74 @@ struct grad_buffers {
 /* act and its derivative: silu' = s (1 + x (1 - s)), sigmoid' = s (1 - s). */
 TN_INLINE void act_and_slope(tn_act act, vd x, vd *value, vd *slope)
 {
-    vd one = vd_set1(1.0), s = vd_sigmoid(x);
+    vd one = vd_set1(1.0), s = vd_sigmoid(false, x);
     /* 1 - s would cancel where s is near 1; it is the sigmoid of -x */
-    vd rest = vd_sigmoid(vd_sub(vd_set1(0.0), x));
+    vd rest = vd_sigmoid(false, vd_sub(vd_set1(0.0), x));
     *value = act == TN_SILU ? vd_mul(x, s) : s;
     *slope = act == TN_SILU ? vd_mul(s, vd_add(one, vd_mul(x, rest))) : vd_mul(s, rest);
 }
 
-static TN_NOINLINE void grad_gate(const struct group_ref *at, size_t i, size_t n, struct grad_buffers *b)
+static TN_NOINLINE void grad_gate(const struct tn_grad_plan *gp, const struct group_ref *at, size_t i,
+                                  size_t n, struct grad_buffers *b)
 {
     const struct tn_plan *p = at->p;
     stage_f64(&p->gate, group_row(at, &p->gate), i, n, b->wide.t, b->wide.raw);
     for (size_t k = 0; k < n; k += 16) {
-        vd value, slope;
-        act_and_slope(p->act, vd_load(b->wide.t + k), &value, &slope);
+        vd value, slope, x = vd_load(b->wide.t + k);
+        if (gp->folds)
+            fold_act(p->act, x, fold_small(x), &value, &slope);
+        else
+            act_and_slope(p->act, x, &value, &slope);
         vd_store(b->act + k, value);
         vd_store(b->slope + k, slope);
     }
 }
 
+/* h of elements [i, i+n) of the staged input, folded with d. */
+static TN_NOINLINE void grad_h(const struct tn_grad_plan *gp, const struct grad_stat *gs, size_t n,
+                               struct grad_buffers *b)
+{
+    const bool centred = gp->forward.centred;
+    const vd r = vd_set1(gp->folds ? gs->fold.r : gs->st.rh), shift = vd_set1(gs->fold.shift),
+             hc = vd_set1(gs->fold.hc), mh = vd_set1(gs->st.mh), ml = vd_set1(gs->st.ml);
+    for (size_t k = 0; k < n; k += 16) {
+        vd d = vd_load(b->wide.s + k), h;
+        if (gp->folds) {
+            d = centred ? vd_sub(d, shift) : d;
+            h = fold_h(centred, d, r, hc);
+        } else {
+            d = centred ? vd_sub(vd_sub(d, mh), ml) : d;
+            h = vd_mul(d, r);
+        }
+        vd_store(b->d + k, d);
+        vd_store(b->h + k, h);
+        vd_store(b->hr + k, round_f64_to(gp->forward.round_h, h));
+    }
+}
+
 /* h, hr of elements [i, i+n); with a gate before, act and slope * (ungated s). */
-static TN_NOINLINE void grad_normalised(const struct group_ref *at, const struct tn_stat *st, size_t i,
-                                        size_t n, struct grad_buffers *b)
+static TN_NOINLINE void grad_normalised(const struct tn_grad_plan *gp, const struct group_ref *at,
+                                        const struct grad_stat *gs, size_t i, size_t n,
+                                        struct grad_buffers *b)
 {
     const struct tn_plan *p = at->p;
-    if (p->gate_place == TN_GATE_BEFORE) {
+    const bool before = p->gate_place == TN_GATE_BEFORE;
+    if (before) {
         struct tn_plan ungated = *p;
         struct group_ref plain = {&ungated, at->i0, at->i1, at->g};
         ungated.gate_place = TN_GATE_NONE;
         wide_input(&plain, i, n, 1.0, false, &b->wide);
-        grad_gate(at, i, n, b);
-        for (size_t k = 0; k < n; k += 16)
-            vd_store(b->slope + k, vd_mul(vd_load(b->slope + k), vd_load(b->wide.s + k)));
+        grad_gate(gp, at, i, n, b);
+        for (size_t k = 0; k < n; k += 16) {
+            vd s = vd_load(b->wide.s + k);
+            vd_store(b->slope + k, vd_mul(vd_load(b->slope + k), s));
+            if (gp->folds)
+                vd_store(b->wide.s + k, vd_mul(s, vd_load(b->act + k)));
+        }
     }
-    wide_input(at, i, n, st->scale, false, &b->wide);
-    const vd r = vd_set1(st->rh), mh = vd_set1(st->mh), ml = vd_set1(st->ml);
-    for (size_t k = 0; k < n; k += 16) {
-        vd d = vd_load(b->wide.s + k);
-        if (p->centred)
-            d = vd_sub(vd_sub(d, mh), ml);
-        vd h = vd_mul(d, r);
-        vd_store(b->h + k, h);
-        vd_store(b->hr + k, round_f64_to(p->round_h, h));
-    }
+    if (!before || !gp->folds)
+        wide_input(at, i, n, gs->st.scale, false, &b->wide);
+    grad_h(gp, gs, n, b);
 }
 
 /* w' of elements [i, i+n), ones where there is no weight, into b->wide.t. */
@@ -176,7 +188,7 @@ static TN_NOINLINE void grad_outer(const struct tn_grad_plan *gp, const struct g
         grad_affine(at, i, n, b);
     stage_f64(&gp->dy, group_row(at, &gp->dy), i, n, b->e, b->wide.raw);
     if (gated) {
-        grad_gate(at, i, n, b);
+        grad_gate(gp, at, i, n, b);
         grad_weight(at, i, n, b); /* grad_gate used the buffer of w' */
     }
     double *w = b->wide.t, *mod = b->wide.s;
@@ -214,10 +226,10 @@ static TN_NOINLINE void grad_outer(const struct tn_grad_plan *gp, const struct g
 }
 
 /* All of elements [i, i+n) that the sums and the gradients need. */
-TN_INLINE void grad_chunk(const struct tn_grad_plan *gp, const struct group_ref *at, const struct tn_stat *st,
-                          size_t i, size_t n, struct grad_buffers *b)
+TN_INLINE void grad_chunk(const struct tn_grad_plan *gp, const struct group_ref *at,
+                          const struct grad_stat *gs, size_t i, size_t n, struct grad_buffers *b)
 {
-    grad_normalised(at, st, i, n, b);
+    grad_normalised(gp, at, gs, i, n, b);
     grad_weight(at, i, n, b);
     grad_outer(gp, at, i, n, b);
 }
@@ -229,7 +241,7 @@ static TN_NOINLINE void grad_row_sums(const struct tn_grad_plan *gp, const struc
     struct grad_sums s = {lanes_zero(), lanes_zero(), lanes_zero()};
     for (size_t i = 0; i < p->group; i += TN_CHUNK) {
         size_t n = chunk_of(i, p->group);
-        grad_chunk(gp, at, &gs->st, i, n, b);
+        grad_chunk(gp, at, gs, i, n, b);
         for (size_t k = 0; k < n; k += 16) {
             vd g = vd_load(b->g + k), h = vd_load(b->h + k);
             if (n - k < 16)
@@ -246,7 +258,50 @@ static TN_NOINLINE void grad_row_sums(const struct tn_grad_plan *gp, const struc
     grad_finish(p, &s, p->centred, gs);
 }
 
+/* One pass over a group, folded. */
+static TN_NOINLINE void grad_fold_pass(const struct tn_grad_plan *gp, const struct group_ref *at,
+                                       struct grad_buffers *b, struct grad_stat *gs, struct fold_lanes *sums)
+{
+    const struct tn_plan *p = at->p;
+    struct fold_lanes s = fold_zero();
+    for (size_t i = 0; i < p->group; i += TN_CHUNK) {
+        size_t n = chunk_of(i, p->group);
+        grad_chunk(gp, at, gs, i, n, b);
+        for (size_t k = 0; k < n; k += 16) {
+            vd g = vd_load(b->g + k), d = vd_load(b->d + k);
+            if (n - k < 16)
+                d = vd_first(d, n - k);
+            if (k & 16)
+                fold_step(p->centred, d, g, &s.d.b, &s.dd.b, &s.g.b, &s.gd.b);
+            else
+                fold_step(p->centred, d, g, &s.d.a, &s.dd.a, &s.g.a, &s.gd.a);
+        }
+    }
+    *sums = s;
+}
+
+static TN_NOINLINE void grad_fold_row(const struct tn_grad_plan *gp, const struct group_ref *at,
+                                      struct grad_buffers *b, struct grad_stat *gs)
+{
+    struct fold_lanes sums;
+    *gs = (struct grad_stat){.st = {.scale = 1.0}};
+    grad_fold_pass(gp, at, b, gs, &sums);
+    if (!fold_finish(at, at->p->centred, false, &sums, &gs->fold)) {
+        grad_fold_pass(gp, at, b, gs, &sums);
+        fold_finish(at, at->p->centred, true, &sums, &gs->fold);
+    }
+}
+
 /* ---- the column sums ---- */
+
+TN_INLINE void add_products(double *sums, const double *v, const double *w, size_t n)
+{
+    size_t k = 0;
+    for (; k + 16 <= n; k += 16)
+        vd_store(sums + k, vd_fma(vd_load(v + k), vd_load(w + k), vd_load(sums + k)));
+    for (; k < n; k++)
+        sums[k] = fma(v[k], w[k], sums[k]);
+}
 
 TN_INLINE void add_columns(double *sums, const double *v, size_t n)
 {
@@ -278,7 +333,7 @@ static TN_NOINLINE void grad_columns(const struct tn_grad_plan *gp, const struct
     const struct tn_plan *p = at->p;
     size_t width = p->groups * p->group, params = width / p->positions, column = at->g * p->group + i;
     const double *source[TN_COLUMN_OUTPUTS] = {b->hr, b->e, b->scale, b->shift};
-    if (gp->columns[TN_DWEIGHT])
+    if (gp->columns[TN_DWEIGHT] && p->positions > 1)
         for (size_t k = 0; k < n; k += 16)
             vd_store(b->hr + k, vd_mul(vd_load(b->e + k), vd_load(b->hr + k)));
     for (int out = 0; out < TN_COLUMN_OUTPUTS; out++) {
@@ -287,6 +342,8 @@ static TN_NOINLINE void grad_columns(const struct tn_grad_plan *gp, const struct
             continue;
         if (param && p->positions > 1)
             add_runs(sums, source[out], column, n, p->positions);
+        else if (out == TN_DWEIGHT)
+            add_products(sums + column, b->e, b->hr, n);
         else
             add_columns(sums + column, source[out], n);
         sums += param ? params : width;
@@ -298,10 +355,12 @@ static TN_NOINLINE void grad_elements(const struct tn_grad_plan *gp, const struc
                                       const struct grad_stat *gs, size_t i, size_t n, struct grad_buffers *b)
 {
     const struct tn_plan *p = at->p;
-    const vd r = vd_set1(gs->st.rh), scale = vd_set1(gs->st.scale);
+    const vd r = vd_set1(gs->st.rh), scale = vd_set1(gs->st.scale), minus_k = vd_set1(gs->fold.minus_k),
+             c = vd_set1(gs->fold.c);
     for (size_t k = 0; k < n; k += 16) {
         vd g = vd_load(b->g + k), h = vd_load(b->h + k);
-        vd dx = grad_x(p->centred, g, h, vd_set1(gs->c0), vd_set1(gs->c1), r);
+        vd dx = gp->folds ? fold_dx(p->centred, vd_load(b->d + k), g, vd_set1(gs->fold.r), minus_k, c)
+                          : grad_x(p->centred, g, h, vd_set1(gs->c0), vd_set1(gs->c1), r);
         if (p->counted != p->group &&
             i + k + 16 > p->counted) { /* past the counted elements only r G is left */
             size_t left = p->counted > i + k ? p->counted - (i + k) : 0;
@@ -342,6 +401,24 @@ static TN_NOINLINE double unrounded_rstd(const struct group_ref *at, struct wide
     return st.rh;
 }
 
+/* The statistics of a group, and the sums that `elements` need. */
+static TN_NOINLINE void grad_statistics(const struct tn_grad_plan *gp, const struct group_ref *at,
+                                        bool needs_sums, struct grad_buffers *b, struct grad_stat *gs)
+{
+    const struct tn_plan *p = at->p;
+    *gs = (struct grad_stat){.c0 = 0.0};
+    if (gp->folds) {
+        grad_fold_row(gp, at, b, gs);
+        return;
+    }
+    wide_group_stat(at, &b->wide, &gs->st);
+    gs->r_unrounded = gs->st.rh;
+    if (p->round_r != TN_NONE && p->source == TN_STATS_OWN)
+        gs->r_unrounded = unrounded_rstd(at, &b->wide);
+    if (needs_sums)
+        grad_row_sums(gp, at, b, gs);
+}
+
 static void grad_wide_rows(const struct tn_grad_plan *gp, size_t r0, size_t r1, double *sums)
 {
     const struct tn_plan *p = &gp->forward;
@@ -349,22 +426,18 @@ static void grad_wide_rows(const struct tn_grad_plan *gp, size_t r0, size_t r1, 
     size_t slot_size = tn_slot_size(gp);
     bool needs_sums = gp->elements && (gp->dx.data || gp->dresidual.data ||
                                        (gp->dgate.data && p->gate_place == TN_GATE_BEFORE));
+    if (slot_size)
+        memset(sums, 0, gp->slots * slot_size * sizeof *sums);
     for (size_t r = r0; r < r1; r++) {
         struct group_ref at = {p, r / p->rows[1], r % p->rows[1], 0};
         double *slot = slot_size ? sums + (r - r0) % gp->slots * slot_size : NULL;
         for (at.g = 0; at.g < p->groups; at.g++) {
             struct grad_stat gs;
-            wide_group_stat(&at, &b.wide, &gs.st);
-            gs.r_unrounded = gs.st.rh;
-            if (p->round_r != TN_NONE && p->source == TN_STATS_OWN)
-                gs.r_unrounded = unrounded_rstd(&at, &b.wide);
-            gs.c0 = gs.c1 = 0.0;
-            if (needs_sums)
-                grad_row_sums(gp, &at, &b, &gs);
+            grad_statistics(gp, &at, needs_sums, &b, &gs);
             for (size_t i = 0; i < p->group; i += TN_CHUNK) {
                 size_t n = chunk_of(i, p->group);
-                if (!needs_sums || p->group > TN_CHUNK) /* else the row sums left it there */
-                    grad_chunk(gp, &at, &gs.st, i, n, &b);
+                if (gp->folds || !needs_sums || p->group > TN_CHUNK) /* else the row sums left it there */
+                    grad_chunk(gp, &at, &gs, i, n, &b);
                 if (slot_size)
                     grad_columns(gp, &at, i, n, &b, slot);
                 if (gp->elements)

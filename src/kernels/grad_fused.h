@@ -1,139 +1,346 @@
-/* grad_fused.h - the backward of contiguous rows with constant dtypes: the arithmetic of grad.h without its buffers. */
+/* grad_fused.h - the backward of contiguous rows with constant dtypes: the folded arithmetic (grad_fold.h) without the
+ * buffers of grad.h.
+ *
+ * A few rows at a time: one pass for the sums of each row, then one over the columns, in which 16 columns of dweight
+ * and dbias stay in registers over those rows. */
 #ifndef TN_GRAD_FUSED_H
 #define TN_GRAD_FUSED_H
 
 #include "kernels/grad.h"
+#include "kernels/grad_columns.h"
 
-/* What stays the same over a row. */
-struct grad_row {
-    const char *x, *w, *dy, *dsum;
-    char *dx, *dresidual;
-    double *dw, *db; /* column sums of this group, or NULL */
-    vd mh, ml, r;
+#define TN_GRAD_ROWS 8                 /* at most, at a time */
+#define TN_GRAD_TILE ((size_t)16384)   /* elements of x in those */
+#define TN_GRAD_WEIGHTS ((size_t)1024) /* elements of w that are kept in f64 */
+#define TN_GRAD_GATES ((size_t)4096)   /* elements whose sigmoid is kept */
+
+/* What a kernel is: all constant. */
+struct grad_kind {
+    tn_dtype x, w; /* w: TN_NONE without a weight */
+    bool centred;
+    enum tn_extra extra;
 };
 
-/* h, dy and G of the `left` (at most 16) elements from i. */
-TN_INLINE void fused_grad_load(tn_dtype xt, tn_dtype wt, bool centred, bool tail, const struct grad_row *row,
-                               double offset, size_t i, size_t left, vd *h, vd *dy, vd *g)
+struct grad_row {
+    const char *x, *dy, *dsum, *residual, *gate;
+    char *dx, *dresidual, *dgate;
+    double *small; /* fold_small of the gate, from element t->small_from on */
+    struct grad_fold f;
+};
+
+/* The rows of a tile, and what they share. */
+struct grad_tile {
+    struct grad_row rows[TN_GRAD_ROWS];
+    size_t count, n;
+    const char *w;
+    double *dw, *db; /* the column sums, or NULL */
+    double offset;
+    bool kept; /* `small` is of the whole row */
+    size_t small_from;
+    bool fresh; /* nothing in the column sums yet */
+    bool rounds;
+};
+
+/* ---- loads ---- */
+
+TN_INLINE size_t grad_size(const struct grad_kind k)
 {
-    vd d = vd_from_vf(tail ? vf_load_n(xt, row->x, i, left) : vf_load(xt, row->x, i));
-    if (centred)
-        d = vd_sub(vd_sub(d, row->mh), row->ml);
-    *h = vd_mul(d, row->r);
-    *dy = vd_from_vf(tail ? vf_load_n(xt, row->dy, i, left) : vf_load(xt, row->dy, i));
-    *g = *dy;
-    if (wt != TN_NONE) {
-        vd w = vd_from_vf(tail ? vf_load_n(wt, row->w, i, left) : vf_load(wt, row->w, i));
-        if (offset != 0.0)
-            w = vd_add(w, vd_set1(offset));
-        *g = vd_mul(*dy, w);
-    }
+    return k.x == TN_F32 ? 4 : 2;
 }
 
-TN_INLINE void fused_grad_sums(tn_dtype xt, tn_dtype wt, bool centred, const struct tn_plan *p,
-                               const struct grad_row *row, struct grad_sums *s)
+TN_INLINE bool grad_gated(const struct grad_kind k)
 {
-    struct lanes gh = lanes_zero(), sg = lanes_zero(), sh = lanes_zero();
-    size_t n = p->group, i = 0;
-    vd h, dy, g;
-    for (; i + 32 <= n; i += 32) {
-        fused_grad_load(xt, wt, centred, false, row, p->offset, i, 16, &h, &dy, &g);
-        grad_step(centred, g, h, h, &gh.a, &sg.a, &sh.a);
-        fused_grad_load(xt, wt, centred, false, row, p->offset, i + 16, 16, &h, &dy, &g);
-        grad_step(centred, g, h, h, &gh.b, &sg.b, &sh.b);
+    return k.extra == TN_GATED_BEFORE || k.extra == TN_GATED_AFTER;
+}
+
+TN_INLINE vd grad_widen(tn_dtype dt, bool tail, const void *p, size_t i, size_t left)
+{
+    return tail ? vd_from_vf(vf_load_n(dt, p, i, left)) : vd_widen(dt, p, i);
+}
+
+/* What the norm saw: x, or the rounded x + residual. */
+TN_INLINE vd grad_input(const struct grad_kind k, bool tail, const struct grad_row *row, size_t i,
+                        size_t left)
+{
+    if (k.extra != TN_ADDS)
+        return grad_widen(k.x, tail, row->x, i, left);
+    vf s = tail ? vf_add(vf_load_n(k.x, row->x, i, left), vf_load_n(k.x, row->residual, i, left))
+                : vf_add(vf_load(k.x, row->x, i), vf_load(k.x, row->residual, i));
+    return vd_from_vf(vf_round(k.x, s));
+}
+
+TN_INLINE vd grad_weights(const struct grad_kind k, bool tail, const struct grad_tile *t, size_t i,
+                          size_t left)
+{
+    vd w = grad_widen(k.w == TN_NONE ? TN_F32 : k.w, tail, t->w, i, left);
+    return TN_UNLIKELY(t->offset != 0.0) ? vd_add(w, vd_set1(t->offset)) : w;
+}
+
+/* ---- the sums of a row ---- */
+
+/* Elements [i, i + 16), or `left` of them; w and fold_small from `wide` and `small`. */
+TN_INLINE void fused_step(const struct grad_kind k, bool tail, const struct grad_row *row, const double *wide,
+                          const double *small, size_t i, size_t left, vd *sum_d, vd *sum_dd, vd *sum_g,
+                          vd *sum_gd)
+{
+    vd d = grad_input(k, tail, row, i, left), value = d, slope;
+    if (grad_gated(k))
+        fold_act(TN_SILU, grad_widen(k.x, tail, row->gate, i, left), vd_load(small), &value, &slope);
+    if (k.extra == TN_GATED_BEFORE)
+        d = vd_mul(d, value);
+    if (k.centred)
+        d = vd_sub(d, vd_set1(row->f.shift));
+    if (k.centred && tail)
+        d = vd_first(d, left);
+    vd g = grad_widen(k.x, tail, row->dy, i, left);
+    if (k.extra == TN_GATED_AFTER)
+        g = vd_mul(g, value);
+    if (k.w != TN_NONE)
+        g = vd_mul(g, vd_load(wide));
+    fold_step(k.centred, d, g, sum_d, sum_dd, sum_g, sum_gd);
+}
+
+/* Adds elements [i, end). */
+TN_INLINE void fused_sums(const struct grad_kind k, const struct grad_row *row, const double *wide,
+                          const double *small, size_t i, size_t end, struct fold_lanes *sums)
+{
+    struct lanes d = sums->d, dd = sums->dd, g = sums->g, gd = sums->gd;
+#define STEP(half, tail, left)                                                                               \
+    fused_step(k, tail, row, wide, small, i, left, &d.half, &dd.half, &g.half, &gd.half);                    \
+    i += 16;                                                                                                 \
+    wide += 16;                                                                                              \
+    small += 16
+    while (i + 32 <= end) {
+        STEP(a, false, 16);
+        STEP(b, false, 16);
     }
-    if (i + 16 <= n) {
-        fused_grad_load(xt, wt, centred, false, row, p->offset, i, 16, &h, &dy, &g);
-        grad_step(centred, g, h, h, &gh.a, &sg.a, &sh.a);
-        i += 16;
-        if (i < n) {
-            fused_grad_load(xt, wt, centred, true, row, p->offset, i, n - i, &h, &dy, &g);
-            grad_step(centred, g, h, vd_first(h, n - i), &gh.b, &sg.b, &sh.b);
+    if (i + 16 <= end) {
+        STEP(a, false, 16);
+        if (i < end) {
+            STEP(b, true, end - i);
         }
-    } else if (i < n) {
-        fused_grad_load(xt, wt, centred, true, row, p->offset, i, n - i, &h, &dy, &g);
-        grad_step(centred, g, h, vd_first(h, n - i), &gh.a, &sg.a, &sh.a);
+    } else if (i < end) {
+        STEP(a, true, end - i);
     }
-    *s = (struct grad_sums){gh, sg, sh};
+#undef STEP
+    sums->d = d;
+    sums->dd = dd;
+    sums->g = g;
+    sums->gd = gd;
 }
 
-TN_INLINE void add_to_columns(bool tail, double *sums, size_t left, vd v)
+/* w of elements [i, end) in f64. */
+TN_INLINE void fused_weights(const struct grad_kind k, const struct grad_tile *t, size_t i, size_t end,
+                             double *wide)
 {
-    if (!tail) {
-        vd_store(sums, vd_add(vd_load(sums), v));
-        return;
-    }
-    double t[16];
-    vd_store(t, v);
-    for (size_t k = 0; k < left; k++)
-        sums[k] += t[k];
+    for (; k.w != TN_NONE && i + 16 <= end; i += 16, wide += 16)
+        vd_store(wide, grad_weights(k, false, t, i, 16));
+    if (k.w != TN_NONE && i < end)
+        vd_store(wide, grad_weights(k, true, t, i, end - i));
 }
 
-TN_INLINE void fused_grad_block(tn_dtype xt, tn_dtype wt, bool centred, bool tail, const struct tn_plan *p,
-                                const struct grad_row *row, const struct grad_stat *gs, size_t i, size_t left)
+/* Sums of rows [first, last) of a tile. `wide` holds the w of a row that is short enough. */
+TN_INLINE void fused_tile_sums(const struct grad_kind k, const struct grad_tile *t, size_t first, size_t last,
+                               double *wide, struct fold_lanes *sums)
 {
-    vd h, dy, g;
-    fused_grad_load(xt, wt, centred, tail, row, p->offset, i, left, &h, &dy, &g);
-    if (row->dw) {
-        vd hr = p->round_h == TN_NONE ? h : vd_from_vf(vf_round(xt, vd_to_vf(h)));
-        add_to_columns(tail, row->dw + i, left, vd_mul(dy, hr));
+    for (size_t r = first; r < last; r++)
+        sums[r] = fold_zero();
+    for (size_t i = 0; i < t->n; i += TN_GRAD_WEIGHTS) {
+        size_t end = t->n - i < TN_GRAD_WEIGHTS ? t->n : i + TN_GRAD_WEIGHTS;
+        if (t->n > TN_GRAD_WEIGHTS)
+            fused_weights(k, t, i, end, wide);
+        for (size_t r = first; r < last; r++) {
+            const struct grad_row *row = &t->rows[r];
+            if (grad_gated(k) && !t->kept)
+                fold_small_row(k.x, row->gate + i * grad_size(k), end - i, row->small);
+            fused_sums(k, row, wide, row->small + (t->kept ? i : 0), i, end, &sums[r]);
+        }
     }
-    if (row->db)
-        add_to_columns(tail, row->db + i, left, dy);
-    if (!row->dx && !row->dresidual)
-        return;
-    vd dx = grad_x(centred, g, h, vd_set1(gs->c0), vd_set1(gs->c1), row->r);
+}
+
+/* ---- columns ---- */
+
+TN_INLINE void store_dx(const struct grad_kind k, bool tail, char *to, size_t i, size_t left, vf v)
+{
+    if (tail)
+        vf_store_n(k.x, to, i, v, left);
+    else
+        vf_store(k.x, to, i, v);
+}
+
+/* Writes dx and dresidual. */
+TN_INLINE void fused_grad_elements(const struct grad_kind k, bool tail, const struct grad_row *row, size_t i,
+                                   size_t left, vd dx)
+{
     if (row->dsum)
-        dx = vd_add(dx, vd_from_vf(tail ? vf_load_n(xt, row->dsum, i, left) : vf_load(xt, row->dsum, i)));
+        dx = vd_add(dx, grad_widen(k.x, tail, row->dsum, i, left));
     vf out = vd_to_vf(dx);
     if (row->dx)
-        tail ? vf_store_n(xt, row->dx, i, out, left) : vf_store(xt, row->dx, i, out);
+        store_dx(k, tail, row->dx, i, left, out);
     if (row->dresidual)
-        tail ? vf_store_n(xt, row->dresidual, i, out, left) : vf_store(xt, row->dresidual, i, out);
+        store_dx(k, tail, row->dresidual, i, left, out);
 }
 
-TN_INLINE void fused_grad_group(tn_dtype xt, tn_dtype wt, bool centred, const struct tn_grad_plan *gp,
-                                const struct group_ref *at, double *slot)
+/* One row at columns [i, i + 16), or `left` of them. */
+TN_INLINE void fused_grad_block(const struct grad_kind k, bool tail, const struct grad_tile *t,
+                                const struct grad_row *row, size_t i, size_t left, vd w, vd *dw, vd *db)
+{
+    const vd r = vd_set1(row->f.r);
+    vd d = grad_input(k, tail, row, i, left), e = grad_widen(k.x, tail, row->dy, i, left), value = e,
+       slope = e;
+    if (grad_gated(k))
+        fold_act(TN_SILU, grad_widen(k.x, tail, row->gate, i, left),
+                 vd_load(row->small + (i - t->small_from)), &value, &slope);
+    if (k.extra == TN_GATED_AFTER) {
+        slope = vd_mul(slope, e);
+        e = vd_mul(e, value);
+    }
+    if (k.extra == TN_GATED_BEFORE) {
+        slope = vd_mul(slope, d);
+        d = vd_mul(d, value);
+    }
+    if (k.centred)
+        d = vd_sub(d, vd_set1(row->f.shift));
+    if (t->dw || k.extra == TN_GATED_AFTER) {
+        vd h = fold_h(k.centred, d, r, vd_set1(row->f.hc));
+        if (t->rounds)
+            h = vd_from_vf(vf_round(k.x, vd_to_vf(h)));
+        *dw = vd_fma(e, h, *dw);
+        if (k.extra == TN_GATED_AFTER && row->dgate)
+            store_dx(k, tail, row->dgate, i, left,
+                     vd_to_vf(vd_mul(slope, k.w != TN_NONE ? vd_mul(h, w) : h)));
+    }
+    if (k.centred || t->db)
+        *db = vd_add(*db, e);
+    if (!row->dx && !row->dresidual && !(k.extra == TN_GATED_BEFORE && row->dgate))
+        return;
+    vd g = k.w != TN_NONE ? vd_mul(e, w) : e;
+    vd dx = fold_dx(k.centred, d, g, r, vd_set1(row->f.minus_k), vd_set1(row->f.c));
+    if (k.extra == TN_GATED_BEFORE) {
+        if (row->dgate)
+            store_dx(k, tail, row->dgate, i, left, vd_to_vf(vd_mul(dx, slope)));
+        dx = vd_mul(dx, value);
+    }
+    fused_grad_elements(k, tail, row, i, left, dx);
+}
+
+TN_INLINE void fused_grad_columns(const struct grad_kind k, bool tail, const struct grad_tile *t, size_t i,
+                                  size_t left)
+{
+    vd dw = vd_set1(0.0), db = dw, w = dw;
+    if (k.w != TN_NONE)
+        w = grad_weights(k, tail, t, i, left);
+    if (t->dw && !t->fresh)
+        dw = load_sums(tail, t->dw + i, left);
+    if (t->db && !t->fresh)
+        db = load_sums(tail, t->db + i, left);
+    for (size_t r = 0; r < t->count; r++)
+        fused_grad_block(k, tail, t, &t->rows[r], i, left, w, &dw, &db);
+    if (t->dw)
+        store_sums(tail, t->dw + i, left, dw);
+    if (t->db)
+        store_sums(tail, t->db + i, left, db);
+}
+
+/* fold_small of the gates from element i on, where there is no room for the whole rows. */
+TN_INLINE void fused_gates(const struct grad_kind k, struct grad_tile *t, size_t i)
+{
+    size_t n = t->n - i < TN_GRAD_WEIGHTS ? t->n - i : TN_GRAD_WEIGHTS;
+    t->small_from = i;
+    for (size_t r = 0; r < t->count; r++)
+        fold_small_row(k.x, t->rows[r].gate + i * grad_size(k), n, t->rows[r].small);
+}
+
+/* The second pass. */
+TN_INLINE void fused_tile_columns(const struct grad_kind k, struct grad_tile *t)
+{
+    size_t i = 0;
+    t->small_from = 0;
+    for (; i + 16 <= t->n; i += 16) {
+        if (grad_gated(k) && !t->kept && i % TN_GRAD_WEIGHTS == 0)
+            fused_gates(k, t, i);
+        fused_grad_columns(k, false, t, i, 16);
+    }
+    if (grad_gated(k) && !t->kept && i % TN_GRAD_WEIGHTS == 0)
+        fused_gates(k, t, i);
+    if (i < t->n)
+        fused_grad_columns(k, true, t, i, t->n - i);
+}
+
+/* ---- rows ---- */
+
+TN_INLINE void fused_grad_tile(const struct grad_kind k, const struct group_ref *refs, struct grad_tile *t,
+                               double *wide)
+{
+    struct fold_lanes sums[TN_GRAD_ROWS];
+    for (size_t r = 0; grad_gated(k) && t->kept && r < t->count; r++)
+        fold_small_row(k.x, t->rows[r].gate, t->n, t->rows[r].small);
+    fused_tile_sums(k, t, 0, t->count, wide, sums);
+    for (size_t r = 0; r < t->count; r++)
+        if (!fold_finish(&refs[r], k.centred, false, &sums[r], &t->rows[r].f)) {
+            fused_tile_sums(k, t, r, r + 1, wide, sums);
+            fold_finish(&refs[r], k.centred, true, &sums[r], &t->rows[r].f);
+        }
+    fused_tile_columns(k, t);
+}
+
+static inline void grad_tile_row(const struct grad_kind k, const struct tn_grad_plan *gp,
+                                 const struct group_ref *at, struct grad_row *row)
 {
     const struct tn_plan *p = at->p;
-    const struct tn_operand none = {0};
-    const struct tn_operand *dx = gp->elements ? &gp->dx : &none,
-                            *dres = gp->elements ? &gp->dresidual : &none;
-    size_t n = p->group, width = p->groups * n;
-    struct grad_row row = {.x = group_row(at, &p->x), .dy = group_row(at, &gp->dy)};
-    struct grad_stat gs = {.c0 = 0.0, .c1 = 0.0};
-    row.w = wt != TN_NONE ? group_row(at, &p->weight) : NULL;
-    row.dsum = gp->dsum.data ? group_row(at, &gp->dsum) : NULL;
-    row.dx = dx->data ? group_row(at, dx) : NULL;
-    row.dresidual = dres->data ? group_row(at, dres) : NULL;
-    row.dw = gp->columns[TN_DWEIGHT] ? slot + at->g * n : NULL;
-    row.db = gp->columns[TN_DBIAS] ? slot + (gp->columns[TN_DWEIGHT] ? width : 0) + at->g * n : NULL;
-    fused_statistics(xt, centred, at, row.x, &gs.st);
-    gs.r_unrounded = gs.st.rh;
-    row.mh = vd_set1(gs.st.mh);
-    row.ml = vd_set1(gs.st.ml);
-    row.r = vd_set1(gs.st.rh);
-    if (row.dx || row.dresidual) {
-        struct grad_sums s;
-        fused_grad_sums(xt, wt, centred, p, &row, &s);
-        grad_finish(p, &s, centred, &gs);
-    }
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        fused_grad_block(xt, wt, centred, false, p, &row, &gs, i, 16);
-    if (i < n)
-        fused_grad_block(xt, wt, centred, true, p, &row, &gs, i, n - i);
+    row->x = group_row(at, &p->x);
+    row->dy = group_row(at, &gp->dy);
+    row->residual = k.extra == TN_ADDS ? group_row(at, &p->residual) : NULL;
+    row->dsum = gp->dsum.data ? group_row(at, &gp->dsum) : NULL;
+    row->gate = grad_gated(k) ? group_row(at, &p->gate) : NULL;
+    row->dgate = gp->elements && gp->dgate.data ? group_row(at, &gp->dgate) : NULL;
+    row->dx = gp->elements && gp->dx.data ? group_row(at, &gp->dx) : NULL;
+    row->dresidual = gp->elements && gp->dresidual.data ? group_row(at, &gp->dresidual) : NULL;
+    row->f.shift = 0.0;
 }
 
-TN_INLINE void fused_grad_rows(tn_dtype xt, tn_dtype wt, bool centred, const struct tn_grad_plan *gp,
-                               size_t r0, size_t r1, double *sums)
+/* Rows that a tile may have: those that share weights and column sums, as many as stay in the caches. */
+static inline size_t grad_tile_rows(const struct grad_kind k, const struct tn_grad_plan *gp)
 {
     const struct tn_plan *p = &gp->forward;
-    size_t slot_size = tn_slot_size(gp);
-    TN_FOR_GROUPS(p, r0, r1, {
+    size_t fit = grad_gated(k) ? TN_GRAD_GATES / round_up16(p->group) : TN_GRAD_TILE / p->group,
+           most = fit < 1              ? 1
+                  : fit < TN_GRAD_ROWS ? fit
+                                       : TN_GRAD_ROWS;
+    bool shared = !p->weight.data || (p->weight.stride[0] == 0 && p->weight.stride[1] == 0);
+    return gp->slots <= 1 && shared ? most : 1;
+}
+
+TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_plan *gp, size_t r0, size_t r1,
+                               double *sums)
+{
+    const struct tn_plan *p = &gp->forward;
+    const size_t n = p->group, width = p->groups * n, most = grad_tile_rows(k, gp),
+                 slot_size = tn_slot_size(gp);
+    double wide[TN_GRAD_WEIGHTS], small[TN_GRAD_GATES];
+    const char *kept = NULL; /* what `wide` holds */
+    struct grad_tile t = {
+        .n = n, .offset = p->offset, .rounds = p->round_h != TN_NONE, .kept = round_up16(n) <= TN_GRAD_GATES};
+    for (size_t r = r0; r < r1; r += t.count) {
         double *slot = slot_size ? sums + (r - r0) % gp->slots * slot_size : NULL;
-        fused_grad_group(xt, wt, centred, gp, &at, slot);
-    });
+        t.count = r1 - r < most ? r1 - r : most;
+        t.fresh = r - r0 < gp->slots;
+        for (size_t g = 0; g < p->groups; g++) {
+            struct group_ref refs[TN_GRAD_ROWS];
+            for (size_t j = 0; j < t.count; j++) {
+                refs[j] = (struct group_ref){p, (r + j) / p->rows[1], (r + j) % p->rows[1], g};
+                grad_tile_row(k, gp, &refs[j], &t.rows[j]);
+                t.rows[j].small = small + (t.kept ? j * round_up16(n) : 0);
+            }
+            t.w = k.w != TN_NONE ? group_row(&refs[0], &p->weight) : NULL;
+            t.dw = gp->columns[TN_DWEIGHT] ? slot + g * n : NULL;
+            t.db = gp->columns[TN_DBIAS] ? slot + (gp->columns[TN_DWEIGHT] ? width : 0) + g * n : NULL;
+            if (n <= TN_GRAD_WEIGHTS && t.w != kept)
+                fused_weights(k, &t, 0, n, wide);
+            kept = t.w;
+            fused_grad_tile(k, refs, &t, wide);
+        }
+    }
 }
 
 #endif

@@ -8,6 +8,7 @@
 #if TN_ARCH_NEON
 #include "simd/vec_neon.h"
 
+#define TN_LEAN
 #define TN_KERNEL_ISA neon
 #include "kernels/table.h"
 #endif

@@ -1,13 +1,11 @@
-/* narrow.h - rows whose values are f32, bf16 or f16: the fused kernels and the general one beside them.
+/* narrow.h - rows whose values are f32, bf16 or f16: any of the three per operand, any strides, chunk by chunk.
  *
- * Both do the same arithmetic on each element, so which one runs never shows in the bits. */
+ * The fused kernels (fused.h) do the same arithmetic on each element, so which one runs never shows in the bits. */
 #ifndef TN_NARROW_H
 #define TN_NARROW_H
 
 #include "kernels/apply.h"
 #include "kernels/stage.h"
-
-/* ---- the general kernel: any of the three dtypes per operand, any strides, chunk by chunk ---- */
 
 /* One group of one row, and its L1 buffers. */
 struct group_ref {
@@ -15,7 +13,8 @@ struct group_ref {
     size_t i0, i1, g;
 };
 struct narrow_buffers {
-    float s[TN_CHUNK], w[TN_CHUNK], b[TN_CHUNK], raw[TN_CHUNK];
+    float s[TN_CHUNK], w[TN_CHUNK], b[TN_CHUNK], gate[TN_CHUNK], raw[TN_CHUNK];
+    vf margin; /* of the gates before */
 };
 
 TN_INLINE char *group_row(const struct group_ref *at, const struct tn_operand *o)
@@ -44,12 +43,24 @@ TN_INLINE vf load_left(const float *p, size_t k, size_t left)
     return left >= 16 ? vf_load(TN_F32, p, k) : vf_load_n(TN_F32, p, k, left);
 }
 
-/* Elements [i, i+n) of s = x (+ residual, rounded to the sum's dtype) as f32. */
+/* Elements [i, i+n) of s = x (+ residual, rounded to the sum's dtype), or x * act(gate), as f32. */
 TN_INLINE const float *narrow_input(const struct group_ref *at, size_t i, size_t n,
                                     struct narrow_buffers *buf)
 {
     const struct tn_plan *p = at->p;
     const float *x = stage_f32(&p->x, group_row(at, &p->x), i, n, buf->s, buf->raw);
+    if (p->gate_place == TN_GATE_BEFORE) {
+        const float *gate = stage_f32(&p->gate, group_row(at, &p->gate), i, n, buf->gate, buf->raw);
+        for (size_t k = 0; k < n; k += 16) {
+            vf z = load_left(gate, k, n - k), s = vf_mul(load_left(x, k, n - k), vf_act(p->act, z));
+            if (n - k >= 16) /* not the zeros past the end */
+                buf->margin = vf_min(gated_margin(z, s), buf->margin);
+            else
+                buf->margin = vf_min(last_margin(z, s, n - k), buf->margin);
+            vf_store(TN_F32, buf->s, k, s);
+        }
+        return buf->s;
+    }
     if (!p->residual.data)
         return x;
     const float *r = stage_f32(&p->residual, group_row(at, &p->residual), i, n, buf->w, buf->raw);
@@ -65,6 +76,31 @@ TN_INLINE size_t chunk_of(size_t i, size_t n)
     return n - i < TN_CHUNK ? n - i : TN_CHUNK;
 }
 
+static TN_NOINLINE double narrow_mean(const struct group_ref *at, struct narrow_buffers *buf)
+{
+    const size_t n = at->p->counted;
+    struct lanes s = lanes_zero();
+    for (size_t i = 0; i < n; i += TN_CHUNK) {
+        struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
+        sum_values(&in, chunk_of(i, n), &s);
+    }
+    return lanes_sum(s) / at->p->count;
+}
+
+/* From st->mh: the variance, and st->ml. */
+static TN_NOINLINE double narrow_variance(const struct group_ref *at, struct narrow_buffers *buf,
+                                          struct tn_stat *st)
+{
+    const size_t n = at->p->counted;
+    struct lanes s = lanes_zero(), q = lanes_zero();
+    for (size_t i = 0; i < n; i += TN_CHUNK) {
+        struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
+        sum_centred(&in, chunk_of(i, n), st->mh, &s, &q);
+    }
+    double d1 = lanes_sum(s), d2 = lanes_sum(q);
+    return stat_variance(at->p, d1, d2, &st->ml);
+}
+
 static TN_NOINLINE void narrow_statistics(const struct group_ref *at, struct narrow_buffers *buf,
                                           struct tn_stat *st, double *moment2)
 {
@@ -72,21 +108,39 @@ static TN_NOINLINE void narrow_statistics(const struct group_ref *at, struct nar
     size_t n = p->counted;
     struct lanes s = lanes_zero(), q = lanes_zero();
     if (!p->centred) {
-        for (size_t i = 0; i < n; i += TN_CHUNK)
-            sum_squares(TN_F32, narrow_input(at, i, chunk_of(i, n), buf), chunk_of(i, n), &s);
+        for (size_t i = 0; i < n; i += TN_CHUNK) {
+            struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
+            sum_squares(&in, chunk_of(i, n), &s);
+        }
         st->mh = st->ml = 0.0;
         *moment2 = lanes_sum(s);
         stat_rstd(p, *moment2 / p->count, st);
         return;
     }
-    for (size_t i = 0; i < n; i += TN_CHUNK)
-        sum_values(TN_F32, narrow_input(at, i, chunk_of(i, n), buf), chunk_of(i, n), &s);
-    st->mh = lanes_sum(s) / p->count;
-    s = lanes_zero();
-    for (size_t i = 0; i < n; i += TN_CHUNK)
-        sum_centred(TN_F32, narrow_input(at, i, chunk_of(i, n), buf), chunk_of(i, n), st->mh, &s, &q);
-    double d1 = lanes_sum(s), d2 = lanes_sum(q);
-    double v = stat_variance(p, d1, d2, &st->ml);
+    struct rough rough = {vf_set1(0.0f), vf_set1(0.0f)};
+    for (size_t i = 0; i < n; i += TN_CHUNK) {
+        struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
+        if (p->raw_moments)
+            sum_both(&in, chunk_of(i, n), &s, &q);
+        else
+            sum_rough(&in, chunk_of(i, n), &rough);
+    }
+    double v;
+    if (p->raw_moments && stat_raw_moments(p, lanes_sum(s), lanes_sum(q), st, &v)) {
+        *moment2 = v * p->count;
+        stat_rstd(p, v, st);
+        return;
+    }
+    bool near = false;
+    if (!p->raw_moments && p->count == (double)p->counted) {
+        st->mh = vd_sum(rough_lanes(rough)) / p->count;
+        v = narrow_variance(at, buf, st);
+        near = stat_rough_will_do(st->ml, v);
+    }
+    if (!near) {
+        st->mh = narrow_mean(at, buf);
+        v = narrow_variance(at, buf, st);
+    }
     *moment2 = v * p->count;
     stat_rstd(p, v, st);
 }
@@ -96,7 +150,10 @@ TN_INLINE void narrow_apply(enum tn_algo algo, bool centred, const struct group_
 {
     const struct tn_plan *p = at->p;
     struct apply a = apply_setup(st);
-    bool has_w = p->weight.data, has_b = p->bias.data;
+    const bool has_w = p->weight.data, has_b = p->bias.data;
+    const struct variant k = {TN_F32,    TN_F32, TN_F32, centred,  algo, p->round_h,
+                              p->offset, has_w,  has_b,  st->fold, true, p->gate_place == TN_GATE_AFTER,
+                              p->act};
     if (!p->y.data && !p->sum.data)
         return;
     for (size_t i = 0; i < p->group; i += TN_CHUNK) {
@@ -113,28 +170,40 @@ TN_INLINE void narrow_apply(enum tn_algo algo, bool centred, const struct group_
             b = stage_f32(&p->bias, group_row(at, &p->bias), i, n, buf->b, buf->raw);
         if (!p->y.data)
             continue;
-        for (size_t k = 0; k < n; k += 16) {
-            vf vx = load_left(x, k, n - k), vw = load_left(w, k, n - k), vb = load_left(b, k, n - k);
-            vf_store(TN_F32, buf->s, k,
-                     apply_block(algo, centred, p->round_h, p->offset, has_w, has_b, true, vx, vw, vb, &a));
+        const float *z = x;
+        if (k.gated)
+            z = stage_f32(&p->gate, group_row(at, &p->gate), i, n, buf->gate, buf->raw);
+        for (size_t j = 0; j < n; j += 16) {
+            vf vx = load_left(x, j, n - j), vw = load_left(w, j, n - j), vb = load_left(b, j, n - j);
+            vf_store(TN_F32, buf->s, j, apply_block(k, vx, vw, vb, load_left(z, j, n - j), &a));
         }
         unstage_f32(&p->y, group_row(at, &p->y), i, n, buf->s, buf->raw);
     }
 }
 
+static void wide_group(const struct group_ref *at); /* wide.h: all in f64 */
+static void wide_stats(const struct group_ref *at); /* the same, but only the statistics */
+
 TN_INLINE void narrow_group(enum tn_algo algo, bool centred, const struct group_ref *at)
 {
     const struct tn_plan *p = at->p;
     struct narrow_buffers buf;
-    struct tn_stat st = {0, 0, 0, 0, 1.0};
+    buf.margin = vf_set1(1.0f);
+    struct tn_stat st = {0, 0, 0, 0, 1.0, false};
     double moment2 = 0.0;
     if (p->source == TN_STATS_GIVEN) {
         read_given(at, &st);
     } else {
         narrow_statistics(at, &buf, &st, &moment2);
     }
-    write_stats(at, &st);
-    if (p->source == TN_STATS_MOMENTS)
+    if (TN_UNLIKELY(stores_better_stats(p)) && p->source == TN_STATS_OWN)
+        wide_stats(at);
+    else
+        write_stats(at, &st);
+    bool gated = algo == TN_A32 && p->gate_place != TN_GATE_NONE;
+    if (gated && (apply_needs_f64(centred, &st) || vf_any_less(buf.margin, 0.0f)))
+        wide_group(at);
+    else if (p->source == TN_STATS_MOMENTS)
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);
     else if (algo != TN_A64 && apply_needs_f64(centred, &st))
         narrow_apply(TN_A64, centred, at, &buf, &st);
@@ -175,72 +244,6 @@ static TN_NOINLINE void narrow_group_f64(const struct group_ref *at)
         narrow_group(TN_A64, true, at);
     else
         narrow_group(TN_A64, false, at);
-}
-
-/* ---- the fused kernels: contiguous operands, constant dtypes ---- */
-
-TN_INLINE void fused_statistics(tn_dtype xt, bool centred, const struct group_ref *at, const char *x,
-                                struct tn_stat *st)
-{
-    const struct tn_plan *p = at->p;
-    size_t n = p->group;
-    struct lanes s = lanes_zero(), q = lanes_zero();
-    *st = (struct tn_stat){0, 0, 0, 0, 1.0};
-    if (p->source == TN_STATS_GIVEN) {
-        read_given(at, st);
-    } else if (!centred) {
-        sum_squares(xt, x, n, &s);
-        stat_rstd(p, lanes_sum(s) / p->count, st);
-    } else {
-        sum_values(xt, x, n, &s);
-        st->mh = lanes_sum(s) / p->count;
-        s = lanes_zero();
-        sum_centred(xt, x, n, st->mh, &s, &q);
-        double d1 = lanes_sum(s), d2 = lanes_sum(q);
-        stat_rstd(p, stat_variance(p, d1, d2, &st->ml), st);
-    }
-}
-
-TN_INLINE void fused_apply(tn_dtype xt, tn_dtype wt, tn_dtype yt, enum tn_algo algo, bool centred,
-                           tn_dtype round_h, double offset, bool has_b, size_t n, const char *x,
-                           const char *w, const char *b, char *y, const struct apply *a)
-{
-    const bool has_w = wt != TN_NONE, tiny = centred || xt != TN_F16;
-    const tn_dtype pt = has_w ? wt : TN_F32;
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        vf vx = vf_load(xt, x, i), vw = has_w ? vf_load(pt, w, i) : vx, vb = has_b ? vf_load(pt, b, i) : vx;
-        vf_store(yt, y, i, apply_block(algo, centred, round_h, offset, has_w, has_b, tiny, vx, vw, vb, a));
-    }
-    if (i < n) {
-        size_t k = n - i;
-        vf vx = vf_load_n(xt, x, i, k);
-        vf vw = has_w ? vf_load_n(pt, w, i, k) : vx, vb = has_b ? vf_load_n(pt, b, i, k) : vx;
-        vf_store_n(yt, y, i, apply_block(algo, centred, round_h, offset, has_w, has_b, tiny, vx, vw, vb, a),
-                   k);
-    }
-}
-
-TN_INLINE void fused_group(tn_dtype xt, tn_dtype wt, tn_dtype yt, bool centred, enum tn_algo algo,
-                           tn_dtype round_h, double offset, const struct group_ref *at)
-{
-    const struct tn_plan *p = at->p;
-    const char *x = group_row(at, &p->x);
-    struct tn_stat st;
-    fused_statistics(xt, centred, at, x, &st);
-    if (algo != TN_A64 && TN_UNLIKELY(apply_needs_f64(centred, &st))) {
-        narrow_group_f64(at);
-        return;
-    }
-    write_stats(at, &st);
-    struct apply a = apply_setup(&st);
-    const char *w = wt != TN_NONE ? group_row(at, &p->weight) : x;
-    char *y = group_row(at, &p->y);
-    if (wt != TN_NONE && p->bias.data)
-        fused_apply(xt, wt, yt, algo, centred, round_h, offset, true, p->group, x, w, group_row(at, &p->bias),
-                    y, &a);
-    else
-        fused_apply(xt, wt, yt, algo, centred, round_h, offset, false, p->group, x, w, x, y, &a);
 }
 
 #endif

@@ -1,15 +1,17 @@
 /* stats.h - the statistics of one group of a row: sums in 32 lanes in a fixed order, then mean and 1/sqrt.
  *
  * Element i is added to lane i mod 32 (two vd); lanes are joined by lane j + lane j+16, then the tree of vd_sum.
- * Squares of f32, bf16 and f16 are exact in f64; all other products are rounded before they are added. */
+ * Squares of f32, bf16 and f16 values are exact in f64. */
 #ifndef TN_STATS_H
 #define TN_STATS_H
 
+#include "kernels/act.h"
 #include "kernels/kernels.h"
 
 /* mean = mh + ml, 1/sqrt(v + eps) = rh + rl, of s * scale (scale is a power of two, 1 but for extreme f64 rows). */
 struct tn_stat {
     double mh, ml, rh, rl, scale;
+    bool fold; /* the mean is small against sigma, so (x - m) r = x r - m r loses nothing that is promised */
 };
 
 struct lanes {
@@ -25,79 +27,165 @@ TN_INLINE double lanes_sum(struct lanes s)
     return vd_sum(vd_add(s.a, s.b));
 }
 
-/* Calls STEP(acc, block, valid) for each 16 elements of x: .a and .b of each accumulator take turns. */
-#define TN_FOR_BLOCKS(LOAD, LOAD_N, STEP_A, STEP_B)                                                          \
+/* Elements of a row as the norm sees them: x, the rounded sum x + residual (which is stored), or x * act(gate).
+ * All but the pointers is constant in a fused kernel. */
+struct input {
+    tn_dtype dtype; /* of x, residual, sum and gate */
+    bool adds, gated;
+    bool act32; /* x * act(gate) in f32 */
+    tn_act act;
+    const void *x, *residual, *gate;
+    void *sum;
+};
+
+TN_INLINE struct input input_of(tn_dtype dtype, const void *x)
+{
+    return (struct input){.dtype = dtype, .x = x};
+}
+
+/* The same from element i on. */
+TN_INLINE struct input input_from(struct input in, size_t i)
+{
+    const size_t bytes = i * (in.dtype == TN_F64 ? 8 : in.dtype == TN_F32 ? 4 : 2);
+    in.x = (const char *)in.x + bytes;
+    in.residual = in.adds ? (const char *)in.residual + bytes : NULL;
+    in.sum = in.adds ? (char *)in.sum + bytes : NULL;
+    in.gate = in.gated ? (const char *)in.gate + bytes : NULL;
+    return in;
+}
+
+/* The 16 elements from i, of which `left` exist where tail is set; zeros above. Those that f32 holds: */
+TN_INLINE vf input_f32(const struct input *in, size_t i, bool tail, size_t left)
+{
+    const tn_dtype dt = in->dtype;
+    vf x = tail ? vf_load_n(dt, in->x, i, left) : vf_load(dt, in->x, i);
+    if (in->adds) {
+        x = vf_add(x, tail ? vf_load_n(dt, in->residual, i, left) : vf_load(dt, in->residual, i));
+        tail ? vf_store_n(dt, in->sum, i, x, left) : vf_store(dt, in->sum, i, x);
+        x = vf_round(dt, x);
+    }
+    if (in->gated)
+        x = vf_mul(x, vf_act(in->act, tail ? vf_load_n(dt, in->gate, i, left) : vf_load(dt, in->gate, i)));
+    return x;
+}
+
+/* And all of them: */
+TN_INLINE vd input_block(const struct input *in, size_t i, bool tail, size_t left)
+{
+    const tn_dtype dt = in->dtype;
+    if (dt == TN_F64) /* a buffer, padded to 16 */
+        return vd_load((const double *)in->x + i);
+    if (in->adds || (in->gated && in->act32))
+        return vd_from_vf(input_f32(in, i, tail, left));
+    vd x = tail ? vd_from_vf(vf_load_n(dt, in->x, i, left)) : vd_widen(dt, in->x, i);
+    if (!in->gated)
+        return x;
+    vd gate = tail ? vd_from_vf(vf_load_n(dt, in->gate, i, left)) : vd_widen(dt, in->gate, i);
+    return vd_mul(x, vd_act(in->act, false, gate));
+}
+
+/* Calls STEP(half, block, valid) for each 16 of n elements: the halves .a and .b of the lanes take turns. */
+#define TN_FOR_BLOCKS(in, n, STEP)                                                                           \
     do {                                                                                                     \
-        size_t i = 0;                                                                                        \
-        for (; i + 32 <= n; i += 32) {                                                                       \
-            STEP_A(LOAD(i), 16);                                                                             \
-            STEP_B(LOAD(i + 16), 16);                                                                        \
+        size_t at = 0;                                                                                       \
+        TN_NO_UNROLL                                                                                         \
+        for (; at + 32 <= (n); at += 32) {                                                                   \
+            STEP(a, input_block(in, at, false, 16), 16);                                                     \
+            STEP(b, input_block(in, at + 16, false, 16), 16);                                                \
         }                                                                                                    \
-        if (i + 16 <= n) {                                                                                   \
-            STEP_A(LOAD(i), 16);                                                                             \
-            if (i + 16 < n)                                                                                  \
-                STEP_B(LOAD_N(i + 16, n - i - 16), n - i - 16);                                              \
-        } else if (i < n) {                                                                                  \
-            STEP_A(LOAD_N(i, n - i), n - i);                                                                 \
+        if (at + 16 <= (n)) {                                                                                \
+            STEP(a, input_block(in, at, false, 16), 16);                                                     \
+            at += 16;                                                                                        \
+            if (at < (n))                                                                                    \
+                STEP(b, input_block(in, at, true, (n)-at), (n)-at);                                          \
+        } else if (at < (n)) {                                                                               \
+            STEP(a, input_block(in, at, true, (n)-at), (n)-at);                                              \
         }                                                                                                    \
     } while (0)
 
-/* The three row reductions over n contiguous elements of dtype dt (f32, bf16, f16), added to acc.
- * n is a multiple of 32 in all but the last call for a row. */
-TN_INLINE void sum_squares(tn_dtype dt, const void *x, size_t n, struct lanes *acc)
+/* The row reductions over n elements, added to acc; but for the last call n is a multiple of 32. */
+TN_INLINE void sum_squares(const struct input *in, size_t n, struct lanes *acc)
 {
     struct lanes s = *acc;
-#define LOAD(i) vf_load(dt, x, i)
-#define LOAD_N(i, k) vf_load_n(dt, x, i, k)
-#define STEP_A(v, k)                                                                                         \
+#define STEP(half, block, valid)                                                                             \
     do {                                                                                                     \
-        vf t = (v);                                                                                          \
-        s.a = vd_dot(s.a, t, t);                                                                             \
+        vd t = (block);                                                                                      \
+        s.half = vd_fma(t, t, s.half);                                                                       \
     } while (0)
-#define STEP_B(v, k)                                                                                         \
-    do {                                                                                                     \
-        vf t = (v);                                                                                          \
-        s.b = vd_dot(s.b, t, t);                                                                             \
-    } while (0)
-    TN_FOR_BLOCKS(LOAD, LOAD_N, STEP_A, STEP_B);
-#undef STEP_A
-#undef STEP_B
+    TN_FOR_BLOCKS(in, n, STEP);
+#undef STEP
     *acc = s;
 }
 
-TN_INLINE void sum_values(tn_dtype dt, const void *x, size_t n, struct lanes *acc)
+TN_INLINE void sum_values(const struct input *in, size_t n, struct lanes *acc)
 {
     struct lanes s = *acc;
-#define STEP_A(v, k) s.a = vd_add(s.a, vd_from_vf(v))
-#define STEP_B(v, k) s.b = vd_add(s.b, vd_from_vf(v))
-    TN_FOR_BLOCKS(LOAD, LOAD_N, STEP_A, STEP_B);
-#undef STEP_A
-#undef STEP_B
+#define STEP(half, block, valid) s.half = vd_add(s.half, block)
+    TN_FOR_BLOCKS(in, n, STEP);
+#undef STEP
     *acc = s;
+}
+
+/* Sums in f32, for a first mean that sum_centred corrects. */
+struct rough {
+    vf a, b;
+};
+
+TN_INLINE void sum_rough(const struct input *in, size_t n, struct rough *acc)
+{
+    struct rough s = *acc;
+    size_t i = 0;
+    TN_NO_UNROLL
+    for (; i + 32 <= n; i += 32) {
+        s.a = vf_add(s.a, input_f32(in, i, false, 16));
+        s.b = vf_add(s.b, input_f32(in, i + 16, false, 16));
+    }
+    if (i + 16 <= n) {
+        s.a = vf_add(s.a, input_f32(in, i, false, 16));
+        i += 16;
+        if (i < n)
+            s.b = vf_add(s.b, input_f32(in, i, true, n - i));
+    } else if (i < n) {
+        s.a = vf_add(s.a, input_f32(in, i, true, n - i));
+    }
+    *acc = s;
+}
+TN_INLINE vd rough_lanes(struct rough s)
+{
+    return vd_from_vf(vf_add(s.a, s.b));
+}
+
+/* Sums of the values and of their squares. */
+TN_INLINE void sum_both(const struct input *in, size_t n, struct lanes *values, struct lanes *squares)
+{
+    struct lanes s = *values, q = *squares;
+#define STEP(half, block, valid)                                                                             \
+    do {                                                                                                     \
+        vd t = (block);                                                                                      \
+        s.half = vd_plus(t, s.half);                                                                         \
+        q.half = vd_fma(t, t, q.half);                                                                       \
+    } while (0)
+    TN_FOR_BLOCKS(in, n, STEP);
+#undef STEP
+    *values = s;
+    *squares = q;
 }
 
 /* Sums of d = x - mean and of d^2; lanes past the end add nothing. */
-TN_INLINE void sum_centred(tn_dtype dt, const void *x, size_t n, double mean, struct lanes *d1,
-                           struct lanes *d2)
+TN_INLINE void sum_centred(const struct input *in, size_t n, double mean, struct lanes *d1, struct lanes *d2)
 {
     struct lanes s = *d1, q = *d2;
-    vd m = vd_set1(mean);
-#define STEP(half, v, k)                                                                                     \
+    vd m = vd_set1(-mean);
+#define STEP(half, block, valid)                                                                             \
     do {                                                                                                     \
-        vd d = vd_sub(vd_from_vf(v), m);                                                                     \
-        if ((k) < 16)                                                                                        \
-            d = vd_first(d, k);                                                                              \
+        vd d = vd_plus(block, m);                                                                            \
+        if ((valid) < 16)                                                                                    \
+            d = vd_first(d, valid);                                                                          \
         s.half = vd_add(s.half, d);                                                                          \
-        q.half = vd_add(q.half, vd_mul(d, d));                                                               \
+        q.half = vd_fma(d, d, q.half);                                                                       \
     } while (0)
-#define STEP_A(v, k) STEP(a, v, k)
-#define STEP_B(v, k) STEP(b, v, k)
-    TN_FOR_BLOCKS(LOAD, LOAD_N, STEP_A, STEP_B);
-#undef STEP_A
-#undef STEP_B
+    TN_FOR_BLOCKS(in, n, STEP);
 #undef STEP
-#undef LOAD
-#undef LOAD_N
     *d1 = s;
     *d2 = q;
 }
@@ -137,6 +225,14 @@ static TN_NOINLINE void rstd_two_part(const struct tn_plan *p, double vh, double
         st->rl = low;
 }
 
+/* |mean| / sigma up to which the product m r may be rounded once for the whole row (docs/numerics.md). */
+#define TN_FOLD_LIMIT 4.0
+
+TN_INLINE bool stat_may_fold(const struct tn_plan *p, double mean, double v, double r)
+{
+    return p->centred && v > p->eps && fabs(mean) * r <= TN_FOLD_LIMIT;
+}
+
 /* From the variance to st->rh; the common case in line. */
 TN_INLINE void stat_rstd(const struct tn_plan *p, double v, struct tn_stat *st)
 {
@@ -148,6 +244,13 @@ TN_INLINE void stat_rstd(const struct tn_plan *p, double v, struct tn_stat *st)
         rstd_two_part(p, v, 0.0, 1.0, st);
         st->rl = 0.0;
     }
+    st->fold = stat_may_fold(p, st->mh, v, st->rh);
+}
+
+/* Is a mean that is off by c near enough for the correction to lose nothing? */
+TN_INLINE bool stat_rough_will_do(double c, double v)
+{
+    return c * c * 0x1p16 <= v;
 }
 
 /* From the sums of d = s - mh and d^2: the variance, and the part ml of the mean that the rounding of mh lost. */
@@ -159,10 +262,31 @@ TN_INLINE double stat_variance(const struct tn_plan *p, double d1, double d2, do
     return v < 0.0 ? 0.0 : v;
 }
 
+/* mean^2 / variance up to which the variance may be the difference of the two raw moments (docs/numerics.md). */
+#define TN_RAW_LIMIT 256.0
+
+/* Mean and variance from the sums of the values and their squares; false where too little would be left. */
+TN_INLINE bool stat_raw_moments(const struct tn_plan *p, double sum, double squares, struct tn_stat *st,
+                                double *v)
+{
+    st->mh = sum / p->count;
+    st->ml = fma(-st->mh, p->count, sum) / p->count;
+    *v = fma(-sum, st->mh, squares) / p->count;
+    return *v * TN_RAW_LIMIT >= st->mh * st->mh;
+}
+
 /* The mean to store; where it is infinite the low part is a NaN. */
 TN_INLINE double stat_mean(const struct tn_stat *st)
 {
     return st->mh + (st->ml - st->ml == 0.0 ? st->ml : 0.0);
+}
+
+/* Do the statistics that y needs fall short of what the statistics to be stored promise? */
+TN_INLINE bool stores_better_stats(const struct tn_plan *p)
+{
+    const bool f64 = (p->mean.data && p->mean.dtype == TN_F64) || (p->rstd.data && p->rstd.dtype == TN_F64);
+    return (p->raw_moments && f64) ||
+           (p->gate_place == TN_GATE_BEFORE && p->algo == TN_A32 && (p->mean.data || p->rstd.data));
 }
 
 TN_INLINE double read_stat(const struct tn_operand *o, size_t i0, size_t i1, size_t g)

@@ -1,38 +1,100 @@
 /* table.h - compiles every kernel for the machine that the including file chose and fills its table. */
+#include "kernels/batch.h"
 #include "kernels/grad_fused.h"
 
-/* The fused instances: a row loop each. */
+/* The general kernel of a fused instance: the same bits. */
+#define TN_GENERAL(centred, algo, extra)                                                                     \
+    ((extra) > TN_ADDS && (algo) != TN_A32 ? wide_rows                                                       \
+     : (centred)                           ? ((algo) == TN_A32 ? narrow_layer_a32 : narrow_layer_a64)        \
+                                           : ((algo) == TN_A32   ? narrow_rms_a32                            \
+                                              : (algo) == TN_A2P ? narrow_rms_a2p                            \
+                                                                 : narrow_rms_a64))
+
+/* The fused instances: a row loop each. TN_LEAN: not the gated and the int8 ones, for the size of the code. */
 #ifndef TN_NO_FUSED
-TN_INLINE void fused_rows(tn_dtype xt, tn_dtype wt, tn_dtype yt, bool centred, enum tn_algo algo,
-                          tn_dtype round_h, bool offset, const struct tn_plan *p, size_t r0, size_t r1)
-{
-    TN_FOR_GROUPS(p, r0, r1, fused_group(xt, wt, yt, centred, algo, round_h, offset ? 1.0 : 0.0, &at));
-}
-
-#define TN_FUSED_DEFINE(k, xt, wt, yt, centred, algo, round_h, offset)                                       \
-    static void fused_##k(const struct tn_plan *p, size_t r0, size_t r1)                                     \
+#define TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra)                                        \
     {                                                                                                        \
-        fused_rows(xt, wt, yt, centred, algo, round_h, offset, p, r0, r1);                                   \
+        xt, wt, yt, centred, algo, round_h, (offset) ? 1.0 : 0.0, (wt) != TN_NONE, false, false,             \
+            (centred) || (xt) != TN_F16, (algo) == TN_A32 && (extra) == TN_GATED_AFTER, TN_SILU              \
     }
-#define TN_FUSED_ENTRY(k, xt, wt, yt, centred, algo, round_h, offset) fused_##k,
-TN_FUSED_LIST(TN_FUSED_DEFINE)
-
-#define TN_GRAD_DEFINE(k, xt, wt, centred)                                                                   \
+#define TN_FUSED_DEFINE(i, xt, wt, yt, centred, algo, round_h, offset, extra)                                \
+    static TN_NOINLINE void careful_##i(const struct fused_row *row, size_t at, size_t left,                 \
+                                        const struct apply *a)                                               \
+    {                                                                                                        \
+        struct variant v = TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra);                    \
+        v.x = (extra) == TN_GATED_BEFORE ? TN_F32 : (xt);                                                    \
+        apply_carefully(v, row, at, left, a);                                                                \
+    }                                                                                                        \
+    static void fused_##i(const struct tn_plan *p, size_t r0, size_t r1)                                     \
+    {                                                                                                        \
+        const struct fused k = {TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra), extra,        \
+                                !(centred)                         ? FIRST_SQUARES                           \
+                                : (xt) != TN_F32 && (yt) != TN_F32 ? FIRST_RAW                               \
+                                                                   : FIRST_ROUGH,                            \
+                                careful_##i};                                                                \
+        if ((extra) == TN_GATED_BEFORE) {                                                                    \
+            gated_rows(k, p, r0, r1);                                                                        \
+            return;                                                                                          \
+        }                                                                                                    \
+        const size_t batch = batch_rows(k, p);                                                               \
+        if (batch > 1)                                                                                       \
+            batched_rows(k, p, r0, r1, batch);                                                               \
+        else                                                                                                 \
+            fused_rows(k, p, r0, r1);                                                                        \
+    }
+#define TN_GRAD_DEFINE(k, xt, wt, centred, extra)                                                            \
     static void grad_fused_##k(const struct tn_grad_plan *p, size_t r0, size_t r1, double *sums)             \
     {                                                                                                        \
-        fused_grad_rows(xt, wt, centred, p, r0, r1, sums);                                                   \
+        fused_grad_rows((struct grad_kind){xt, wt, centred, extra}, p, r0, r1, sums);                        \
     }
-#define TN_GRAD_ENTRY(k, xt, wt, centred) grad_fused_##k,
-TN_GRAD_LIST(TN_GRAD_DEFINE)
+#define TN_FUSED_ENTRY(i, xt, wt, yt, centred, algo, round_h, offset, extra)                                 \
+    TN_ENTRY_##extra(fused_##i, TN_GENERAL(centred, algo, extra)),
+#define TN_GRAD_ENTRY(k, xt, wt, centred, extra) TN_ENTRY_##extra(grad_fused_##k, grad_wide_rows),
+#define TN_FUSED_MAYBE(i, xt, wt, yt, centred, algo, round_h, offset, extra)                                 \
+    TN_MAYBE_##extra(TN_FUSED_DEFINE(i, xt, wt, yt, centred, algo, round_h, offset, extra))
+#define TN_GRAD_MAYBE(k, xt, wt, centred, extra) TN_MAYBE_##extra(TN_GRAD_DEFINE(k, xt, wt, centred, extra))
+#define TN_MAYBE_TN_PLAIN(definition) definition
+#define TN_MAYBE_TN_ADDS(definition) definition
+#define TN_ENTRY_TN_PLAIN(fused, general) fused
+#define TN_ENTRY_TN_ADDS(fused, general) fused
+#ifdef TN_LEAN
+#define TN_MAYBE_TN_GATED_BEFORE(definition)
+#define TN_MAYBE_TN_GATED_AFTER(definition)
+#define TN_MAYBE_TN_INT8(definition)
+#define TN_ENTRY_TN_GATED_BEFORE(fused, general) general
+#define TN_ENTRY_TN_GATED_AFTER(fused, general) general
+#define TN_ENTRY_TN_INT8(fused, general) general
+#else
+#define TN_MAYBE_TN_GATED_BEFORE(definition) definition
+#define TN_MAYBE_TN_GATED_AFTER(definition) definition
+#define TN_MAYBE_TN_INT8(definition) definition
+#define TN_ENTRY_TN_GATED_BEFORE(fused, general) fused
+#define TN_ENTRY_TN_GATED_AFTER(fused, general) fused
+#define TN_ENTRY_TN_INT8(fused, general) fused
+#endif
+TN_FUSED_LIST(TN_FUSED_MAYBE)
+TN_GRAD_LIST(TN_GRAD_MAYBE)
 #else
 /* Plain C takes the general kernel for all: the same bits in a fifth of the code. */
-#define TN_FUSED_ENTRY(k, xt, wt, yt, centred, algo, round_h, offset)                                        \
-    (centred) ? ((algo) == TN_A32 ? narrow_layer_a32 : narrow_layer_a64)                                     \
-              : ((algo) == TN_A32   ? narrow_rms_a32                                                         \
-                 : (algo) == TN_A2P ? narrow_rms_a2p                                                         \
-                                    : narrow_rms_a64),
-#define TN_GRAD_ENTRY(k, xt, wt, centred) grad_wide_rows,
+#define TN_FUSED_ENTRY(i, xt, wt, yt, centred, algo, round_h, offset, extra) TN_GENERAL(centred, algo, extra),
+#define TN_GRAD_ENTRY(k, xt, wt, centred, extra) grad_wide_rows,
 #endif
+
+static void widen_16bit(tn_dtype dt, const void *src, size_t n, float *dst)
+{
+    size_t whole = n / 16 * 16;
+    float last[16];
+    if (dt == TN_BF16)
+        widen_f32(TN_BF16, src, whole, dst);
+    else
+        widen_f32(TN_F16, src, whole, dst);
+    const char *rest = (const char *)src + whole * 2;
+    if (whole < n && dt == TN_BF16)
+        widen_f32(TN_BF16, rest, n - whole, last);
+    else if (whole < n)
+        widen_f32(TN_F16, rest, n - whole, last);
+    memcpy(dst + whole, last, (n - whole) * sizeof *dst);
+}
 
 #define TN_STRING_(x) #x
 #define TN_STRING(x) TN_STRING_(x)
@@ -41,10 +103,12 @@ TN_GRAD_LIST(TN_GRAD_DEFINE)
 
 const struct tn_kernels TN_TABLE(TN_KERNEL_ISA) = {
     TN_STRING(TN_KERNEL_ISA),
+    widen_16bit,
     {TN_FUSED_LIST(TN_FUSED_ENTRY)},
     {{narrow_rms_a32, narrow_rms_a2p, narrow_rms_a64},
      {narrow_layer_a32, narrow_layer_a64, narrow_layer_a64}},
     wide_rows,
     {TN_GRAD_LIST(TN_GRAD_ENTRY)},
     grad_wide_rows,
+    write_columns,
 };

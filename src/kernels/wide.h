@@ -71,7 +71,7 @@ static TN_NOINLINE void wide_input(const struct group_ref *at, size_t i, size_t 
     if (p->gate_place == TN_GATE_BEFORE) {
         stage_f64(&p->gate, group_row(at, &p->gate), i, n, buf->t, buf->raw);
         for (size_t k = 0; k < n; k += 16)
-            vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_act(p->act, vd_load(buf->t + k))));
+            vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_act(p->act, false, vd_load(buf->t + k))));
     }
     if (n % 16)
         vd_store(buf->s + n / 16 * 16, vd_first(vd_load(buf->s + n / 16 * 16), n % 16));
@@ -147,7 +147,7 @@ TN_INLINE void wide_step(enum wide_sum what, bool wide_sums, const struct tn_sta
     if (what == MAX_ABS)
         *hi = vd_max(vd_abs(v), *hi);
     else if (!wide_sums)
-        *hi = vd_add(*hi, what == SUM_VALUES ? v : vd_mul(v, v));
+        *hi = what == SUM_VALUES ? vd_add(*hi, v) : vd_fma(v, v, *hi);
     else if (what == SUM_VALUES)
         add_two(hi, lo, v, vd_set1(0.0));
     else
@@ -215,7 +215,7 @@ static TN_NOINLINE struct two two_part_moments(const struct group_ref *at, struc
 static TN_NOINLINE bool largest_exponent(const struct group_ref *at, struct wide_buffers *buf, int *e)
 {
     const int down = 600; /* a second look, for products with a gate that overflow */
-    struct tn_stat st = {0, 0, 0, 0, 1.0};
+    struct tn_stat st = {0, 0, 0, 0, 1.0, false};
     struct lanes2 s;
     for (int shift = 0; shift <= down; shift += down) {
         st.scale = ldexp(1.0, -shift);
@@ -284,6 +284,42 @@ TN_INLINE vd add_low(vd t, vd e)
     return vd_select_neg(vd_sub(vd_abs(t), vd_set1(INFINITY)), vd_add(t, e), t);
 }
 
+/* How a row becomes int8 or fp8: y / scale, by the reciprocal where that is exact enough. */
+struct quantiser {
+    double factor;
+    bool divide;
+};
+
+TN_INLINE struct quantiser quantiser_of(double scale)
+{
+    struct quantiser q = {1.0 / scale, !(fabs(scale) >= 0x1p-1000 && fabs(scale) <= 0x1p1000)};
+    if (q.divide)
+        q.factor = scale;
+    return q;
+}
+
+TN_INLINE vd quantise(const struct quantiser *q, vd y)
+{
+    vd factor = vd_set1(q->factor);
+    return q->divide ? vd_div(y, factor) : vd_mul(y, factor);
+}
+
+/* The dynamic scale of a row whose largest |y| is top. */
+TN_INLINE double scale_of(const struct tn_plan *p, double top)
+{
+    double limit = p->y.dtype == TN_I8 ? 127.0 : p->y.dtype == TN_E4M3 ? 448.0 : 57344.0;
+    double scale = top / limit;
+    if (p->scale_out.dtype == TN_F32)
+        scale = (double)(float)scale;
+    return scale == 0.0 ? 1.0 : scale;
+}
+
+/* Is 2^-45 enough for a gate after? */
+TN_INLINE bool brief_act(const struct tn_plan *p)
+{
+    return p->y.dtype == TN_F32 || p->y.dtype == TN_BF16 || p->y.dtype == TN_F16;
+}
+
 /* w' * h + b and the gate after, for elements [i, i+n), into buf->s. */
 static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t n, const struct tn_stat *st,
                                     bool store_sum, struct wide_buffers *buf)
@@ -302,7 +338,7 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
         if (st->rl != 0.0)
             e = vd_add(vd_fma(s, rh, vd_sub(e, t)), vd_mul(s, rl));
         if (p->round_h != TN_NONE) {
-            t = round_f64_to(p->round_h, add_low(t, e));
+            t = round_f64_to(p->round_h, st->rl != 0.0 ? add_low(t, e) : t); /* -0 + 0 would be 0 */
             e = vd_set1(0.0);
         }
         if (has_w) {
@@ -337,7 +373,8 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
     if (p->gate_place == TN_GATE_AFTER) {
         stage_f64(&p->gate, group_row(at, &p->gate), i, n, buf->t, buf->raw);
         for (size_t k = 0; k < n; k += 16)
-            vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_act(p->act, vd_load(buf->t + k))));
+            vd_store(buf->s + k,
+                     vd_mul(vd_load(buf->s + k), vd_act(p->act, brief_act(p), vd_load(buf->t + k))));
     }
 }
 
@@ -346,7 +383,7 @@ static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_
 {
     const struct tn_plan *p = at->p;
     double moment2 = 0.0;
-    *st = (struct tn_stat){0, 0, 0, 0, 1.0};
+    *st = (struct tn_stat){0, 0, 0, 0, 1.0, false};
     if (p->source == TN_STATS_GIVEN) {
         read_given(at, st);
     } else {
@@ -365,8 +402,8 @@ static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);
 }
 
-static TN_NOINLINE void wide_apply(const struct group_ref *at, const struct tn_stat *st, double quant_scale,
-                                   struct wide_buffers *buf)
+static TN_NOINLINE void wide_apply(const struct group_ref *at, const struct tn_stat *st,
+                                   const struct quantiser *q, struct wide_buffers *buf)
 {
     const struct tn_plan *p = at->p;
     if (!p->y.data && !p->sum.data)
@@ -380,7 +417,7 @@ static TN_NOINLINE void wide_apply(const struct group_ref *at, const struct tn_s
         wide_result(at, i, n, st, true, buf);
         if (p->quantised)
             for (size_t k = 0; k < n; k += 16)
-                vd_store(buf->s + k, vd_div(vd_load(buf->s + k), vd_set1(quant_scale)));
+                vd_store(buf->s + k, quantise(q, vd_load(buf->s + k)));
         unstage_f64(&p->y, group_row(at, &p->y), i, n, buf->s, buf->raw);
     }
 }
@@ -407,19 +444,32 @@ static TN_NOINLINE double wide_max(const struct group_ref *at, const struct tn_s
 /* The f32 scale of a dynamically quantised row. */
 static TN_NOINLINE double row_scale(const struct tn_plan *p, struct group_ref *at, struct wide_buffers *buf)
 {
-    double top = 0.0, limit = p->y.dtype == TN_I8 ? 127.0 : p->y.dtype == TN_E4M3 ? 448.0 : 57344.0;
+    double top = 0.0;
     for (at->g = 0; at->g < p->groups; at->g++) {
         struct tn_stat st;
         wide_group_stat(at, buf, &st);
         top = wide_max(at, &st, top, buf);
     }
-    double scale = top / limit;
-    if (p->scale_out.dtype == TN_F32)
-        scale = (double)(float)scale;
-    if (scale == 0.0)
-        scale = 1.0;
+    double scale = scale_of(p, top);
     write_stat(&p->scale_out, at->i0, at->i1, 0, scale);
     return scale;
+}
+
+static TN_NOINLINE void wide_stats(const struct group_ref *at)
+{
+    struct wide_buffers buf;
+    struct tn_stat st;
+    wide_group_stat(at, &buf, &st);
+}
+
+/* One group, unquantised: what f32 arithmetic leaves. */
+static TN_NOINLINE void wide_group(const struct group_ref *at)
+{
+    struct wide_buffers buf;
+    const struct quantiser q = quantiser_of(1.0);
+    struct tn_stat st;
+    wide_group_stat(at, &buf, &st);
+    wide_apply(at, &st, &q, &buf);
 }
 
 static void wide_rows(const struct tn_plan *p, size_t r0, size_t r1)
@@ -427,16 +477,16 @@ static void wide_rows(const struct tn_plan *p, size_t r0, size_t r1)
     struct wide_buffers buf;
     for (size_t r = r0; r < r1; r++) {
         struct group_ref at = {p, r / p->rows[1], r % p->rows[1], 0};
-        double quant_scale = 1.0;
+        struct quantiser q = quantiser_of(1.0);
         if (p->dynamic_scale)
-            quant_scale = row_scale(p, &at, &buf);
+            q = quantiser_of(row_scale(p, &at, &buf));
         else if (p->quantised)
-            quant_scale = read_stat(&p->scale_in, at.i0, at.i1, 0);
+            q = quantiser_of(read_stat(&p->scale_in, at.i0, at.i1, 0));
         for (at.g = 0; at.g < p->groups; at.g++) {
             struct tn_stat st;
             wide_group_stat(&at, &buf, &st);
             if (p->source != TN_STATS_MOMENTS)
-                wide_apply(&at, &st, quant_scale, &buf);
+                wide_apply(&at, &st, &q, &buf);
         }
     }
 }

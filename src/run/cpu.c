@@ -31,6 +31,8 @@ unsigned tn_cpu_detect(void)
         found |= TN_CPU_AVX2;
     if ((state & 0xe6) == 0xe6 && has_all(b7, avx2 | f | dq | bw | vl))
         found |= TN_CPU_AVX512;
+    if ((found & TN_CPU_AVX512) && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has_all(a, 1u << 5))
+        found |= TN_CPU_AVX512BF16;
     return found;
 }
 #elif TN_ARCH_NEON

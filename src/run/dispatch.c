@@ -20,6 +20,7 @@ static const struct candidate candidates[] = {
 #if TN_ARCH_X86_64
     {&tn_kernels_avx2, TN_CPU_AVX2},
     {&tn_kernels_avx512, TN_CPU_AVX512},
+    {&tn_kernels_avx512bf16, TN_CPU_AVX512 | TN_CPU_AVX512BF16},
 #endif
 };
 

@@ -44,22 +44,30 @@ static tn_grad_fn *choose_kernel(const struct tn_grad_plan *g)
     static const struct {
         tn_dtype x, w;
         bool centred;
+        enum tn_extra extra;
     } keys[TN_GRAD_COUNT] = {
-#define KEY(k, xt, wt, centred) {xt, wt, centred},
+#define KEY(k, xt, wt, centred, extra) {xt, wt, centred, extra},
         TN_GRAD_LIST(KEY)
 #undef KEY
     };
     const struct tn_kernels *kernels = tn_active_kernels();
     const struct tn_plan *p = &g->forward;
     tn_dtype x = p->x.dtype, w = p->weight.data ? p->weight.dtype : TN_NONE;
-    bool simple =
-        same_dtype(&p->x, x) && same_dtype(&g->dy, x) && same_dtype(&g->dsum, x) && same_dtype(&g->dx, x) &&
-        same_dtype(&g->dresidual, x) && same_dtype(&p->weight, w) && !p->residual.data && !p->gate.data &&
-        !p->mod_scale.data && !p->mod_shift.data && p->positions == 1 && p->counted == p->group &&
-        p->count == (double)p->group && p->round_r == TN_NONE && p->round_w == TN_NONE &&
-        (p->round_h == TN_NONE || p->round_h == x) && !g->columns[TN_DSCALE] && !g->columns[TN_DSHIFT];
+    enum tn_extra extra = p->gate_place == TN_GATE_BEFORE  ? TN_GATED_BEFORE
+                          : p->gate_place == TN_GATE_AFTER ? TN_GATED_AFTER
+                          : p->residual.data               ? TN_ADDS
+                                                           : TN_PLAIN;
+    bool fits = extra == TN_PLAIN || (extra == TN_ADDS ? p->sum_dtype == x
+                                                       : p->act == TN_SILU && !p->residual.data &&
+                                                             !p->bias.data && p->round_p == TN_NONE);
+    bool simple = g->folds && fits && same_dtype(&p->gate, x) && same_dtype(&g->dgate, x) &&
+                  same_dtype(&p->x, x) && same_dtype(&g->dy, x) && same_dtype(&g->dsum, x) &&
+                  same_dtype(&g->dx, x) && same_dtype(&g->dresidual, x) && same_dtype(&p->residual, x) &&
+                  same_dtype(&p->weight, w) && !p->mod_scale.data && !p->mod_shift.data &&
+                  p->positions == 1 && p->round_w == TN_NONE && (p->round_h == TN_NONE || p->round_h == x) &&
+                  !g->columns[TN_DSCALE] && !g->columns[TN_DSHIFT];
     for (size_t k = 0; simple && k < TN_GRAD_COUNT; k++)
-        if (keys[k].x == x && keys[k].w == w && keys[k].centred == p->centred)
+        if (keys[k].x == x && keys[k].w == w && keys[k].centred == p->centred && keys[k].extra == extra)
             return kernels->grad_fused[k];
     return kernels->grad_wide;
 }
@@ -80,8 +88,6 @@ static void run_task(void *arg, size_t i)
     size_t steps = r->reduced - first < r->block ? r->reduced - first : r->block;
     size_t base = (t->outer + i / r->blocks) * r->reduced * r->slots + first * r->slots;
     double *sums = r->slot_size ? t->sums + i * r->slots * r->slot_size : NULL;
-    if (sums)
-        memset(sums, 0, r->slots * r->slot_size * sizeof *sums);
     t->fn(t->plan, base, base + steps * r->slots, sums);
 }
 
@@ -120,6 +126,11 @@ static void write_columns(const struct tn_reduction *r, const double *sums, size
             char *row =
                 out->data + (ptrdiff_t)(outer + o) * out->stride[0] + (ptrdiff_t)slot * out->stride[1];
             const double *first = sums + (o * r->blocks * r->slots + slot) * r->slot_size + offset;
+            if (r->blocks && out->inner == (ptrdiff_t)tn_element_size(out->dtype)) {
+                tn_active_kernels()->write_columns(first, r->blocks, r->slots * r->slot_size, n, out->dtype,
+                                                   row, accumulate);
+                continue;
+            }
             for (size_t k = 0; k < n; k++) {
                 char *at = row + (ptrdiff_t)k * out->inner;
                 double total = r->blocks ? first[k] : 0.0;

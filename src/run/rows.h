@@ -8,6 +8,6 @@
 #define TN_SERIAL_BYTES ((size_t)192 * 1024)
 
 /* Runs the rows of a checked plan. */
-void tn_run_rows(const struct tn_plan *plan, const tn_executor *executor);
+void tn_run_rows(struct tn_plan *plan, const tn_executor *executor);
 
 #endif

@@ -1,6 +1,9 @@
-/* vec_avx512.h - the vocabulary (vec_contract.md) on AVX-512 F, BW, DQ, VL: vf is one register, vd two. */
+/* vec_avx512.h - the vocabulary (vec_contract.md) on AVX-512 F, BW, DQ, VL: vf is one register, vd two.
+ * With TN_VEC_BF16 defined, also on the BF16 conversions. */
 #ifndef TN_VEC_H
 #define TN_VEC_H
+
+#define TN_VEC_GROUP 4 /* blocks of 16 that kernels work on at once: what the registers hold */
 
 #include <immintrin.h>
 
@@ -19,9 +22,16 @@ TN_INLINE vf vf_set1(float a) { return _mm512_set1_ps(a); }
 TN_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 TN_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 TN_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+TN_INLINE vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 TN_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 
 TN_INLINE vf vf_fms(vf a, vf b, vf c) { return _mm512_fmsub_ps(a, b, c); }
+
+TN_INLINE vf vf_scale2(vf a, vf k)
+{
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(k), 23)));
+}
 
 TN_INLINE int vf_any_tiny(vf a, float limit)
 {
@@ -31,23 +41,38 @@ TN_INLINE int vf_any_tiny(vf a, float limit)
     return (low & _mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_NEQ_OQ)) != 0;
 }
 
+TN_INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
+TN_INLINE vf vf_min(vf a, vf m) { return _mm512_min_ps(a, m); }
+TN_INLINE int vf_any_less(vf a, float limit)
+{
+    return _mm512_cmp_ps_mask(a, _mm512_set1_ps(limit), _CMP_LT_OQ) != 0;
+}
+
 TN_INLINE vf vf_widen(tn_dtype dt, __m256i h)
 {
     if (dt == TN_F16)
         return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-/* bf16 by integers: vcvtneps2bf16 flushes subnormals. */
-TN_INLINE __m256i vf_narrow(tn_dtype dt, vf v)
+#define TN_SUBNORMAL 0x20 /* a class of vfpclass, which the BF16 instructions flush */
+TN_INLINE __m256i vf_narrow_bf16(vf v)
 {
-    if (dt == TN_F16)
-        return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512i u = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
     __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+}
+TN_INLINE __m256i vf_narrow(tn_dtype dt, vf v)
+{
+    if (dt == TN_F16)
+        return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#ifdef TN_VEC_BF16
+    if (TN_LIKELY(_mm512_fpclass_ps_mask(v, TN_SUBNORMAL) == 0))
+        return (__m256i)_mm512_cvtneps_pbh(v);
+#endif
+    return vf_narrow_bf16(v);
 }
 
 TN_INLINE vf vf_load(tn_dtype dt, const void *p, size_t i)
@@ -76,6 +101,34 @@ TN_INLINE void vf_store_n(tn_dtype dt, void *p, size_t i, vf v, size_t n)
     else
         _mm256_mask_storeu_epi16((char *)p + i * 2, vf_mask(n), vf_narrow(dt, v));
 }
+/* 64 elements with one test for subnormals. */
+TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
+{
+#ifdef TN_VEC_BF16
+    if (dt == TN_BF16) {
+        __mmask16 any = _kor_mask16(_kor_mask16(_mm512_fpclass_ps_mask(v[0], TN_SUBNORMAL),
+                                                _mm512_fpclass_ps_mask(v[1], TN_SUBNORMAL)),
+                                    _kor_mask16(_mm512_fpclass_ps_mask(v[2], TN_SUBNORMAL),
+                                                _mm512_fpclass_ps_mask(v[3], TN_SUBNORMAL)));
+        if (TN_LIKELY(_kortestz_mask16_u8(any, any))) {
+            char *to = (char *)p + i * 2;
+            _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]));
+            _mm512_storeu_si512(to + 64, (__m512i)_mm512_cvtne2ps_pbh(v[3], v[2]));
+            return;
+        }
+    }
+#endif
+    for (size_t j = 0; j < 4; j++)
+        vf_store(dt, p, i + 16 * j, v[j]);
+}
+TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v)
+{
+    if (dt == TN_F32)
+        _mm512_stream_ps((float *)(void *)((char *)p + i * 4), v);
+    else
+        _mm256_stream_si256((__m256i *)(void *)((char *)p + i * 2), vf_narrow(dt, v));
+}
+TN_INLINE void vf_stream_end(void) { _mm_sfence(); }
 TN_INLINE vf vf_round(tn_dtype dt, vf a) { return dt == TN_F32 ? a : vf_widen(dt, vf_narrow(dt, a)); }
 
 TN_INLINE vd vd_set1(double a) { return vd_make(_mm512_set1_pd(a), _mm512_set1_pd(a)); }
@@ -85,11 +138,14 @@ TN_INLINE vd vd_mul(vd x, vd y) { return vd_make(_mm512_mul_pd(x.a, y.a), _mm512
 TN_INLINE vd vd_div(vd x, vd y) { return vd_make(_mm512_div_pd(x.a, y.a), _mm512_div_pd(x.b, y.b)); }
 TN_INLINE vd vd_max(vd x, vd y) { return vd_make(_mm512_max_pd(x.a, y.a), _mm512_max_pd(x.b, y.b)); }
 TN_INLINE vd vd_abs(vd x) { return vd_make(_mm512_abs_pd(x.a), _mm512_abs_pd(x.b)); }
+TN_INLINE vd vd_sqrt(vd x) { return vd_make(_mm512_sqrt_pd(x.a), _mm512_sqrt_pd(x.b)); }
 TN_INLINE vd vd_fma(vd x, vd y, vd z)
 {
     return vd_make(_mm512_fmadd_pd(x.a, y.a, z.a), _mm512_fmadd_pd(x.b, y.b, z.b));
 }
 
+/* On the multipliers: conversions occupy the adders. */
+TN_INLINE vd vd_plus(vd x, vd y) { return vd_fma(x, vd_set1(1.0), y); }
 TN_INLINE vd vd_select_neg(vd x, vd y, vd z)
 {
     __mmask8 ka = _mm512_cmp_pd_mask(x.a, _mm512_setzero_pd(), _CMP_LT_OQ);
@@ -106,6 +162,19 @@ TN_INLINE vd vd_first(vd x, size_t n)
 TN_INLINE vd vd_from_vf(vf x)
 {
     return vd_make(_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+}
+TN_INLINE __m256 vf_half(tn_dtype dt, const void *p, size_t i)
+{
+    if (dt == TN_F32)
+        return _mm256_loadu_ps((const float *)(const void *)((const char *)p + i * 4));
+    __m128i h = _mm_loadu_si128((const __m128i *)(const void *)((const char *)p + i * 2));
+    if (dt == TN_F16)
+        return _mm256_cvtph_ps(h);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+TN_INLINE vd vd_widen(tn_dtype dt, const void *p, size_t i)
+{
+    return vd_make(_mm512_cvtps_pd(vf_half(dt, p, i)), _mm512_cvtps_pd(vf_half(dt, p, i + 8)));
 }
 TN_INLINE vf vd_to_vf(vd x)
 {
@@ -134,6 +203,35 @@ TN_INLINE double vd_sum(vd x)
     __m128d s2 = _mm_add_pd(_mm256_castpd256_pd128(s4), _mm256_extractf128_pd(s4, 1));
     return _mm_cvtsd_f64(_mm_add_sd(s2, _mm_unpackhi_pd(s2, s2)));
 }
+/* Eight rows of eight: each of the three levels of vd_sum's tree on pairs of rows. */
+TN_INLINE __m512d vd_sum_eight(const vd *rows)
+{
+    __m512d s[8], four[4], two[2];
+    for (int k = 0; k < 8; k++)
+        s[k] = _mm512_add_pd(rows[k].a, rows[k].b);
+    for (int k = 0; k < 4; k++)
+        four[k] = _mm512_add_pd(_mm512_shuffle_f64x2(s[2 * k], s[2 * k + 1], 0x44),
+                                _mm512_shuffle_f64x2(s[2 * k], s[2 * k + 1], 0xee));
+    for (int k = 0; k < 2; k++)
+        two[k] = _mm512_add_pd(_mm512_shuffle_f64x2(four[2 * k], four[2 * k + 1], 0x88),
+                               _mm512_shuffle_f64x2(four[2 * k], four[2 * k + 1], 0xdd));
+    __m512d one = _mm512_add_pd(_mm512_unpacklo_pd(two[0], two[1]), _mm512_unpackhi_pd(two[0], two[1]));
+    return _mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), one);
+}
+TN_INLINE vd vd_sum_rows(const vd rows[16]) { return vd_make(vd_sum_eight(rows), vd_sum_eight(rows + 8)); }
+
+TN_INLINE __m256i vd_round_i8(__m512d x)
+{
+    __mmask8 number = _mm512_cmp_pd_mask(x, x, _CMP_ORD_Q);
+    x = _mm512_max_pd(_mm512_min_pd(x, _mm512_set1_pd(127.0)), _mm512_set1_pd(-128.0));
+    return _mm512_maskz_cvtpd_epi32(number, x);
+}
+TN_INLINE void vd_store_i8(void *p, vd x)
+{
+    __m512i q = _mm512_inserti64x4(_mm512_castsi256_si512(vd_round_i8(x.a)), vd_round_i8(x.b), 1);
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(q));
+}
+
 TN_INLINE double vd_hmax(vd x) { return _mm512_reduce_max_pd(_mm512_max_pd(x.a, x.b)); }
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef TN_VEC_H
 #define TN_VEC_H
 
+#define TN_VEC_GROUP 1 /* blocks of 16 that kernels work on at once: what the registers hold */
+
 #include <arm_neon.h>
 
 #include "base/half.h"
@@ -30,9 +32,16 @@ TN_INLINE vf vf_set1(float a) { TN_VF(vdupq_n_f32(a)); }
 TN_INLINE vf vf_add(vf a, vf b) { TN_VF(vaddq_f32(a.v[k], b.v[k])); }
 TN_INLINE vf vf_sub(vf a, vf b) { TN_VF(vsubq_f32(a.v[k], b.v[k])); }
 TN_INLINE vf vf_mul(vf a, vf b) { TN_VF(vmulq_f32(a.v[k], b.v[k])); }
+TN_INLINE vf vf_div(vf a, vf b) { TN_VF(vdivq_f32(a.v[k], b.v[k])); }
 TN_INLINE vf vf_fma(vf a, vf b, vf c) { TN_VF(vfmaq_f32(c.v[k], a.v[k], b.v[k])); }
 
 TN_INLINE vf vf_fms(vf a, vf b, vf c) { TN_VF(vfmaq_f32(vnegq_f32(c.v[k]), a.v[k], b.v[k])); }
+
+TN_INLINE vf vf_scale2(vf a, vf b)
+{
+    TN_VF(vreinterpretq_f32_u32(
+        vaddq_u32(vreinterpretq_u32_f32(a.v[k]), vshlq_n_u32(vreinterpretq_u32_f32(b.v[k]), 23))));
+}
 
 TN_INLINE int vf_any_tiny(vf a, float limit)
 {
@@ -40,6 +49,16 @@ TN_INLINE int vf_any_tiny(vf a, float limit)
     for (int k = 0; k < 4; k++)
         any =
             vorrq_u32(any, vandq_u32(vcaltq_f32(a.v[k], vdupq_n_f32(limit)), vmvnq_u32(vceqzq_f32(a.v[k]))));
+    return vmaxvq_u32(any) != 0;
+}
+
+TN_INLINE vf vf_abs(vf a) { TN_VF(vabsq_f32(a.v[k])); }
+TN_INLINE vf vf_min(vf a, vf m) { TN_VF(vbslq_f32(vcltq_f32(a.v[k], m.v[k]), a.v[k], m.v[k])); }
+TN_INLINE int vf_any_less(vf a, float limit)
+{
+    uint32x4_t any = vdupq_n_u32(0);
+    for (int k = 0; k < 4; k++)
+        any = vorrq_u32(any, vcltq_f32(a.v[k], vdupq_n_f32(limit)));
     return vmaxvq_u32(any) != 0;
 }
 
@@ -79,6 +98,13 @@ TN_INLINE void vf_store(tn_dtype dt, void *p, size_t i, vf v)
             vst1_u8(b + 8 * k, vreinterpret_u8_u16(vf_narrow(dt, v.v[k])));
     }
 }
+TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
+{
+    for (size_t j = 0; j < 4; j++)
+        vf_store(dt, p, i + 16 * j, v[j]);
+}
+TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v) { vf_store(dt, p, i, v); }
+TN_INLINE void vf_stream_end(void) {}
 TN_INLINE vf vf_load_n(tn_dtype dt, const void *p, size_t i, size_t n)
 {
     size_t size = dt == TN_F32 ? 4 : 2;
@@ -105,7 +131,9 @@ TN_INLINE vd vd_add(vd a, vd b) { TN_VD(vaddq_f64(a.v[k], b.v[k])); }
 TN_INLINE vd vd_sub(vd a, vd b) { TN_VD(vsubq_f64(a.v[k], b.v[k])); }
 TN_INLINE vd vd_mul(vd a, vd b) { TN_VD(vmulq_f64(a.v[k], b.v[k])); }
 TN_INLINE vd vd_div(vd a, vd b) { TN_VD(vdivq_f64(a.v[k], b.v[k])); }
+TN_INLINE vd vd_sqrt(vd a) { TN_VD(vsqrtq_f64(a.v[k])); }
 TN_INLINE vd vd_fma(vd a, vd b, vd c) { TN_VD(vfmaq_f64(c.v[k], a.v[k], b.v[k])); }
+TN_INLINE vd vd_plus(vd a, vd b) { return vd_add(a, b); }
 TN_INLINE vd vd_abs(vd a) { TN_VD(vabsq_f64(a.v[k])); }
 TN_INLINE vd vd_max(vd a, vd b) { TN_VD(vbslq_f64(vcgtq_f64(a.v[k], b.v[k]), a.v[k], b.v[k])); }
 TN_INLINE vd vd_select_neg(vd x, vd a, vd b) { TN_VD(vbslq_f64(vcltzq_f64(x.v[k]), a.v[k], b.v[k])); }
@@ -122,6 +150,7 @@ TN_INLINE vd vd_from_vf(vf a)
 {
     TN_VD(k & 1 ? vcvt_high_f64_f32(a.v[k / 2]) : vcvt_f64_f32(vget_low_f32(a.v[k / 2])));
 }
+TN_INLINE vd vd_widen(tn_dtype dt, const void *p, size_t i) { return vd_from_vf(vf_load(dt, p, i)); }
 TN_INLINE vf vd_to_vf(vd a) { TN_VF(vcvt_high_f32_f64(vcvt_f32_f64(a.v[2 * k]), a.v[2 * k + 1])); }
 TN_INLINE vd vd_dot(vd acc, vf x, vf y) { return vd_fma(vd_from_vf(x), vd_from_vf(y), acc); }
 
@@ -145,6 +174,33 @@ TN_INLINE double vd_sum(vd a)
             a.v[k] = vaddq_f64(a.v[k], a.v[k + half]);
     return vgetq_lane_f64(a.v[0], 0) + vgetq_lane_f64(a.v[0], 1);
 }
+TN_INLINE float64x2_t vd_sum_pair(vd a)
+{
+    for (int half = 4; half; half /= 2)
+        for (int k = 0; k < half; k++)
+            a.v[k] = vaddq_f64(a.v[k], a.v[k + half]);
+    return a.v[0];
+}
+TN_INLINE vd vd_sum_rows(const vd rows[16])
+{
+    TN_VD(vpaddq_f64(vd_sum_pair(rows[2 * k]), vd_sum_pair(rows[2 * k + 1])));
+}
+
+TN_INLINE int32x2_t vd_round_i8(float64x2_t x)
+{
+    uint64x2_t number = vceqq_f64(x, x);
+    x = vmaxq_f64(vminq_f64(x, vdupq_n_f64(127.0)), vdupq_n_f64(-128.0));
+    return vmovn_s64(vandq_s64(vcvtnq_s64_f64(x), vreinterpretq_s64_u64(number)));
+}
+TN_INLINE void vd_store_i8(void *p, vd a)
+{
+    for (int k = 0; k < 2; k++) {
+        int32x4_t lo = vcombine_s32(vd_round_i8(a.v[4 * k]), vd_round_i8(a.v[4 * k + 1]));
+        int32x4_t hi = vcombine_s32(vd_round_i8(a.v[4 * k + 2]), vd_round_i8(a.v[4 * k + 3]));
+        vst1_s8((int8_t *)p + 8 * k, vmovn_s16(vcombine_s16(vmovn_s32(lo), vmovn_s32(hi))));
+    }
+}
+
 TN_INLINE double vd_hmax(vd a)
 {
     for (int half = 4; half; half /= 2)

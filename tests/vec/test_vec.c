@@ -102,6 +102,46 @@ static void test_arithmetic(const struct vec_ops *t)
     }
 }
 
+/* What works on several blocks, or on memory, at once. */
+static void test_blocks(const struct vec_ops *t)
+{
+    static const tn_dtype types[] = {TN_F32, TN_BF16, TN_F16};
+    const struct vec_ops *s = &vec_ops_scalar;
+    double rows[256], p[16], q[16];
+    float f[64], g[16], h[16];
+    for (int round = 0; round < 3000; round++) {
+        for (int j = 0; j < 256; j++)
+            rows[j] = random_f64() * (round % 2 ? 1.0 : 100.0);
+        t->sum_rows(rows, p), s->sum_rows(rows, q), expect_f64(p, q, "sum_rows", round);
+        signed char a[16], b[16];
+        for (int j = 0; j < 16; j++) /* halves are the ties */
+            rows[j] = random_bits() % 4 ? (double)((int)(random_bits() % 1024) - 512) * 0.5 : rows[j];
+        t->store_i8(rows, a), s->store_i8(rows, b), expect(memcmp(a, b, 16) == 0, "store_i8", round);
+        for (int j = 0; j < 64; j++)
+            f[j] = random_f32();
+        for (int j = 0; j < 64; j++) /* NaNs may differ in their bits; one subnormal now and then */
+            f[j] = f[j] != f[j] ? 1.0f : round % 3 && tn_f32_bits(f[j]) << 1 < 0x1000000u ? 2.0f : f[j];
+        for (int k = 0; k < 3; k++) {
+            _Alignas(64) unsigned char x[256] = {0}, y[256] = {0};
+            t->store4(types[k], x, f), s->store4(types[k], y, f);
+            expect(memcmp(x, y, sizeof x) == 0, "store4", round);
+            t->stream(types[k], x, f + 16), s->stream(types[k], y, f + 16);
+            expect(memcmp(x, y, sizeof x) == 0, "stream", round);
+            for (int j = 0; j < 128; j++)
+                x[j] = (unsigned char)random_bits();
+            t->widen_memory(types[k], x, 3, p), s->widen_memory(types[k], x, 3, q);
+            expect_f64(p, q, "widen_memory", round);
+        }
+        for (int j = 0; j < 16; j++)
+            f[j] = 0.7f + (float)(random_bits() % 1000) * 0.001f;
+        t->scale2(f, round % 231 - 115, g), s->scale2(f, round % 231 - 115, h),
+            expect_f32(g, h, "scale2", round);
+        for (int j = 0; j < 16; j++)
+            f[j] = round % 3 && random_bits() % 16 ? 1.0f : random_f32();
+        expect(!t->any_less(f, 0.5f) == !s->any_less(f, 0.5f), "any_less", round);
+    }
+}
+
 /* Loads and stores of 1..16 elements at every offset from a base, between canaries. */
 static void test_memory(const struct vec_ops *t)
 {
@@ -230,6 +270,7 @@ static void test_machine(const struct vec_ops *t, int all)
     machine = t->name;
     test_arithmetic(t);
     test_memory(t);
+    test_blocks(t);
     test_decode(t);
     test_encode(t, all);
     printf("%s: %ld checks, %ld failures so far\n", t->name, checks, failures);
@@ -246,6 +287,8 @@ int main(int argc, char **argv)
         test_machine(&vec_ops_avx2, all);
     if (cpu & TN_CPU_AVX512)
         test_machine(&vec_ops_avx512, all);
+    if ((cpu & TN_CPU_AVX512) && (cpu & TN_CPU_AVX512BF16))
+        test_machine(&vec_ops_avx512bf16, all);
 #endif
 #if TN_ARCH_NEON
     if (cpu & TN_CPU_NEON)

@@ -20,14 +20,23 @@ struct vec_ops {
     double (*sum)(const double *in);
     double (*hmax)(const double *in);
     int (*any_tiny)(const float *in, float limit);
+    int (*any_less)(const float *in, float limit);
+    void (*scale2)(const float *in, int k, float *out);
+    void (*widen_memory)(tn_dtype dt, const void *p, size_t i, double *out);
+    void (*sum_rows)(const double *in, double *out); /* 16 rows of 16 */
+    void (*store_i8)(const double *in, void *p);
+    void (*store4)(tn_dtype dt, void *p, const float *in); /* 64 elements */
+    void (*stream)(tn_dtype dt, void *p, const float *in); /* 16 elements, aligned */
 };
 
-enum { F32_ADD, F32_SUB, F32_MUL, F32_FMA, F32_FMS, F32_SET1, F32_OPS };
+enum { F32_ADD, F32_SUB, F32_MUL, F32_DIV, F32_FMA, F32_FMS, F32_ABS, F32_MIN, F32_SET1, F32_OPS };
 enum {
     F64_ADD,
     F64_SUB,
     F64_MUL,
+    F64_PLUS,
     F64_DIV,
+    F64_SQRT,
     F64_FMA,
     F64_MAX,
     F64_ABS,
@@ -37,6 +46,6 @@ enum {
     F64_OPS
 };
 
-extern const struct vec_ops vec_ops_scalar, vec_ops_avx2, vec_ops_avx512, vec_ops_neon;
+extern const struct vec_ops vec_ops_scalar, vec_ops_avx2, vec_ops_avx512, vec_ops_avx512bf16, vec_ops_neon;
 
 #endif

@@ -19,6 +19,15 @@ static void ops_f32(int op, const float *pa, const float *pb, const float *pc, f
     case F32_FMS:
         r = vf_fms(a, b, c);
         break;
+    case F32_DIV:
+        r = vf_div(a, b);
+        break;
+    case F32_ABS:
+        r = vf_abs(a);
+        break;
+    case F32_MIN:
+        r = vf_min(a, b);
+        break;
     case F32_SET1:
         r = vf_set1(pa[3]);
         break;
@@ -40,6 +49,12 @@ static void ops_f64(int op, const double *pa, const double *pb, const double *pc
         break;
     case F64_MUL:
         r = vd_mul(a, b);
+        break;
+    case F64_PLUS:
+        r = vd_plus(a, b);
+        break;
+    case F64_SQRT:
+        r = vd_sqrt(a);
         break;
     case F64_DIV:
         r = vd_div(a, b);
@@ -113,10 +128,54 @@ static double ops_sum(const double *in) { return vd_sum(vd_load(in)); }
 static double ops_hmax(const double *in) { return vd_hmax(vd_load(in)); }
 static int ops_any_tiny(const float *in, float limit) { return vf_any_tiny(vf_load(TN_F32, in, 0), limit); }
 
+static int ops_any_less(const float *in, float limit) { return vf_any_less(vf_load(TN_F32, in, 0), limit); }
+static void ops_scale2(const float *in, int k, float *out)
+{
+    vf_store(TN_F32, out, 0, vf_scale2(vf_load(TN_F32, in, 0), vf_set1(0x1.8p23f + (float)k)));
+}
+static void ops_widen_memory(tn_dtype dt, const void *p, size_t i, double *out)
+{
+    vd_store(out, dt == TN_F32    ? vd_widen(TN_F32, p, i)
+                  : dt == TN_BF16 ? vd_widen(TN_BF16, p, i)
+                                  : vd_widen(TN_F16, p, i));
+}
+static void ops_sum_rows(const double *in, double *out)
+{
+    vd rows[16];
+    for (int j = 0; j < 16; j++)
+        rows[j] = vd_load(in + 16 * j);
+    vd_store(out, vd_sum_rows(rows));
+}
+static void ops_store_i8(const double *in, void *p) { vd_store_i8(p, vd_load(in)); }
+static void ops_store4(tn_dtype dt, void *p, const float *in)
+{
+    vf v[4];
+    for (size_t j = 0; j < 4; j++)
+        v[j] = vf_load(TN_F32, in, 16 * j);
+    if (dt == TN_F32)
+        vf_store4(TN_F32, p, 0, v);
+    else if (dt == TN_BF16)
+        vf_store4(TN_BF16, p, 0, v);
+    else
+        vf_store4(TN_F16, p, 0, v);
+}
+static void ops_stream(tn_dtype dt, void *p, const float *in)
+{
+    vf v = vf_load(TN_F32, in, 0);
+    if (dt == TN_F32)
+        vf_stream(TN_F32, p, 0, v);
+    else if (dt == TN_BF16)
+        vf_stream(TN_BF16, p, 0, v);
+    else
+        vf_stream(TN_F16, p, 0, v);
+    vf_stream_end();
+}
+
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 const struct vec_ops PASTE(vec_ops_, TN_VEC_NAME) = {
-    STRING(TN_VEC_NAME), ops_f32, ops_f64,   ops_load, ops_store, ops_round,   ops_widen,
-    ops_narrow,          ops_dot, ops_first, ops_sum,  ops_hmax,  ops_any_tiny};
+    STRING(TN_VEC_NAME), ops_f32,          ops_f64,      ops_load,     ops_store,  ops_round,    ops_widen,
+    ops_narrow,          ops_dot,          ops_first,    ops_sum,      ops_hmax,   ops_any_tiny, ops_any_less,
+    ops_scale2,          ops_widen_memory, ops_sum_rows, ops_store_i8, ops_store4, ops_stream};

@@ -1,0 +1,412 @@
+/* fused.h - the forward of contiguous rows with constant dtypes: the arithmetic of narrow.h (and, gated in f64 or
+ * quantised, of wide.h) without their buffers. This file has the steps of one row; the loops over rows:
+ *
+ *   fused_rows (fused_rows.h)   while a row is applied the next one is summed, so that the memory never waits
+ *   batched_rows (batch.h)      several rows share their lane sums, square roots and widened parameters
+ *   gated_rows (fused_rows.h)   a gate before is computed once, into a row buffer */
+#ifndef TN_FUSED_H
+#define TN_FUSED_H
+
+#include "kernels/wide.h"
+
+#define TN_PIECE 64 /* elements applied, then summed, in turn */
+
+/* One row (a group of one). */
+struct fused_row {
+    struct input in;
+    const char *w, *b, *gate;
+    char *y;
+};
+
+/* The `left` (at most 16) elements from i by f32 arithmetic: a block whose range test failed, or a tail. */
+typedef void careful_block(const struct fused_row *row, size_t i, size_t left, const struct apply *a);
+
+/* What the first pass over a row adds up. */
+enum first_pass {
+    FIRST_SQUARES,
+    FIRST_ROUGH, /* values in f32; a second pass over the row corrects the mean */
+    FIRST_RAW    /* values and squares */
+};
+
+/* What a fused kernel is: all constant. */
+struct fused {
+    struct variant v;
+    enum tn_extra extra;
+    enum first_pass first;
+    careful_block *careful; /* for what the quick code leaves; once for each kernel, out of line */
+};
+
+TN_INLINE struct fused_row fused_row_at(const struct fused k, const struct group_ref *at)
+{
+    const struct tn_plan *p = at->p;
+    struct fused_row row = {.in = input_of(k.v.x, group_row(at, &p->x))};
+    row.y = group_row(at, &p->y);
+    row.w = k.v.has_w ? group_row(at, &p->weight) : NULL;
+    row.b = k.v.has_w && k.v.centred && p->bias.data ? group_row(at, &p->bias) : NULL;
+    if (k.extra == TN_ADDS) {
+        row.in.adds = true;
+        row.in.residual = group_row(at, &p->residual);
+        row.in.sum = group_row(at, &p->sum);
+    }
+    if (k.extra == TN_GATED_BEFORE) {
+        row.in.gated = true;
+        row.in.act32 = k.v.algo == TN_A32;
+        row.in.gate = group_row(at, &p->gate);
+    }
+    if (k.extra == TN_GATED_AFTER)
+        row.gate = group_row(at, &p->gate);
+    return row;
+}
+
+/* The input of all passes but the first, which stored the sum. */
+TN_INLINE struct input stored_input(const struct input *in)
+{
+    return in->adds ? input_of(in->dtype, in->sum) : *in;
+}
+
+/* ---- statistics ---- */
+
+struct first_sums {
+    struct lanes s, q;
+    struct rough rough;
+};
+
+TN_INLINE struct first_sums no_sums(void)
+{
+    vf zero = vf_set1(0.0f);
+    return (struct first_sums){lanes_zero(), lanes_zero(), {zero, zero}};
+}
+
+/* Of n elements. A sum with a residual is stored as well. */
+TN_INLINE void add_first(const struct fused k, struct input in, size_t n, struct first_sums *f)
+{
+    if (k.first == FIRST_RAW)
+        sum_both(&in, n, &f->s, &f->q);
+    else if (k.first == FIRST_SQUARES)
+        sum_squares(&in, n, &f->s);
+    else
+        sum_rough(&in, n, &f->rough);
+}
+
+/* From st->mh: LayerNorm's variance, and st->ml. */
+TN_INLINE double centred_variance(const struct tn_plan *p, const struct input *in, struct tn_stat *st)
+{
+    struct lanes d1 = lanes_zero(), d2 = lanes_zero();
+    sum_centred(in, p->group, st->mh, &d1, &d2);
+    double sum1 = lanes_sum(d1), sum2 = lanes_sum(d2);
+    return stat_variance(p, sum1, sum2, &st->ml);
+}
+
+/* From the first sums of a group to its statistics. */
+TN_INLINE void fused_finish(const struct fused k, const struct group_ref *at, const struct input *first,
+                            const struct first_sums *f, struct tn_stat *st)
+{
+    const struct tn_plan *p = at->p;
+    *st = (struct tn_stat){0, 0, 0, 0, 1.0, false};
+    if (p->source == TN_STATS_GIVEN) {
+        read_given(at, st);
+        return;
+    }
+    double sum = k.first == FIRST_ROUGH ? vd_sum(rough_lanes(f->rough)) : lanes_sum(f->s), v = sum / p->count;
+    bool done = !k.v.centred;
+    if (k.first == FIRST_RAW)
+        done = stat_raw_moments(p, sum, lanes_sum(f->q), st, &v);
+    for (int pass = k.first == FIRST_RAW; !done; pass++) {
+        struct input in = stored_input(first);
+        if (pass == 1 && k.first == FIRST_ROUGH) { /* the f32 sums were too rough */
+            struct lanes s = lanes_zero();
+            sum_values(&in, p->group, &s);
+            sum = lanes_sum(s);
+        }
+        st->mh = sum / p->count;
+        v = centred_variance(p, &in, st);
+        done = pass == 1 || (p->count == (double)p->counted && stat_rough_will_do(st->ml, v));
+    }
+    stat_rstd(p, v, st);
+}
+
+/* ---- apply ---- */
+
+/* What one row is applied with. */
+struct fused_apply {
+    struct apply a;
+    struct quantiser q;
+    bool fold, stream;
+};
+
+/* The results of TN_VEC_GROUP blocks. */
+TN_INLINE void store_group(const struct fused k, const struct fused_row *row, bool stream, size_t i,
+                           const vf *y)
+{
+    if (!stream && TN_VEC_GROUP == 4) {
+        vf_store4(k.v.y, row->y, i, y);
+        return;
+    }
+    for (size_t j = 0; j < TN_VEC_GROUP; j++) {
+        if (stream)
+            vf_stream(k.v.y, row->y, i + 16 * j, y[j]);
+        else
+            vf_store(k.v.y, row->y, i + 16 * j, y[j]);
+    }
+}
+
+TN_INLINE vd wide_param(tn_dtype dt, const char *param, size_t i, bool tail, size_t left)
+{
+    if (dt == TN_F64) /* a panel (batch.h), padded to 16 */
+        return vd_load((const double *)(const void *)param + i);
+    return tail ? vd_from_vf(vf_load_n(dt, param, i, left)) : vd_widen(dt, param, i);
+}
+
+/* y in f64 of the 16 elements from i, `left` of them. */
+TN_INLINE vd wide_block(const struct fused k, const struct fused_row *row, size_t i, bool tail, size_t left,
+                        const struct apply *a)
+{
+    const struct input in = stored_input(&row->in);
+    vd x = input_block(&in, i, tail, left), w = x, b = x;
+    if (k.v.has_w)
+        w = wide_param(k.v.w, row->w, i, tail, left);
+    if (k.v.has_b)
+        b = wide_param(k.v.w, row->b, i, tail, left);
+    vd y = apply_wide(k.v, x, w, b, a);
+    if (k.extra == TN_GATED_AFTER)
+        y = vd_mul(y, vd_act(TN_SILU, true, wide_param(k.v.x, row->gate, i, tail, left)));
+    return y;
+}
+
+/* One block in f64, stored. */
+TN_INLINE void apply_wide_block(const struct fused k, const struct fused_row *row, size_t i, bool tail,
+                                size_t left, const struct fused_apply *f)
+{
+    vd y = wide_block(k, row, i, tail, left, &f->a);
+    if (k.extra != TN_INT8) {
+        if (tail)
+            vf_store_n(k.v.y, row->y, i, vd_to_vf(y), left);
+        else
+            vf_store(k.v.y, row->y, i, vd_to_vf(y));
+        return;
+    }
+    char q[16];
+    vd_store_i8(tail ? q : row->y + i, quantise(&f->q, y));
+    if (tail)
+        memcpy(row->y + i, q, left);
+}
+
+/* The body of a careful_block. */
+TN_INLINE void apply_carefully(struct variant v, const struct fused_row *row, size_t i, size_t left,
+                               const struct apply *a)
+{
+    const struct input in = stored_input(&row->in);
+    const tn_dtype wt = v.has_w ? v.w : TN_F32;
+    const bool tail = left < 16;
+    vf x = tail ? vf_load_n(v.x, in.x, i, left) : vf_load(v.x, in.x, i), w = x, b = x, gate = x;
+    v.has_b = v.has_w && v.centred && row->b;
+    if (v.has_w)
+        w = tail ? vf_load_n(wt, row->w, i, left) : vf_load(wt, row->w, i);
+    if (v.has_b)
+        b = tail ? vf_load_n(wt, row->b, i, left) : vf_load(wt, row->b, i);
+    if (v.gated)
+        gate = tail ? vf_load_n(v.x, row->gate, i, left) : vf_load(v.x, row->gate, i);
+    vf y = apply_block(v, x, w, b, gate, a);
+    if (tail)
+        vf_store_n(v.y, row->y, i, y, left);
+    else
+        vf_store(v.y, row->y, i, y);
+}
+
+TN_INLINE void careful(const struct fused k, const struct fused_row *row, size_t i, size_t left,
+                       const struct apply *a)
+{
+    struct fused_row copy = *row; /* so that the row itself may stay in registers */
+    copy.in = stored_input(&row->in);
+    struct apply constants = *a;
+    k.careful(&copy, i, left, &constants);
+}
+
+/* TN_VEC_GROUP blocks by f32 arithmetic, with one range test. */
+TN_INLINE void apply_group(const struct fused k, const struct fused_row *row, size_t i,
+                           const struct fused_apply *f)
+{
+    const struct input in = stored_input(&row->in);
+    const tn_dtype wt = k.v.has_w ? k.v.w : TN_F32;
+    const bool tested = k.v.may_be_tiny || k.v.gated;
+    vf y[TN_VEC_GROUP], least = vf_set1(1.0f);
+    for (size_t j = 0; j < TN_VEC_GROUP; j++) {
+        vf x = vf_load(k.v.x, in.x, i + 16 * j);
+        vf w = k.v.has_w ? vf_load(wt, row->w, i + 16 * j) : x;
+        vf b = k.v.has_b ? vf_load(wt, row->b, i + 16 * j) : x;
+        vf t = apply_scaled(k.v, x, &f->a);
+        y[j] = apply_f32(k.v, x, t, w, b, &f->a);
+        if (k.v.may_be_tiny)
+            least = vf_min(vf_abs(t), least);
+        if (k.v.gated) {
+            vf gate = vf_load(k.v.x, row->gate, i + 16 * j);
+            least = vf_min(gate_margin(gate), least);
+            y[j] = vf_mul(y[j], vf_act(TN_SILU, gate));
+        }
+    }
+    if (tested && TN_UNLIKELY(vf_any_less(least, TN_H32_TINY))) { /* or there is but a zero */
+        for (size_t j = 0; j < TN_VEC_GROUP; j++)
+            careful(k, row, i + 16 * j, 16, &f->a);
+        return;
+    }
+    store_group(k, row, f->stream, i, y);
+}
+
+/* The same in f64. */
+TN_INLINE void apply_wide_group(const struct fused k, const struct fused_row *row, size_t i,
+                                const struct fused_apply *f)
+{
+    vf y[TN_VEC_GROUP];
+    for (size_t j = 0; j < TN_VEC_GROUP; j++)
+        y[j] = vd_to_vf(wide_block(k, row, i + 16 * j, false, 16, &f->a));
+    store_group(k, row, f->stream, i, y);
+}
+
+/* Elements [i, n): TN_PIECE of them, or fewer at the end of a row or panel. */
+TN_INLINE void apply_elements(const struct fused k, const struct fused_row *row, size_t i, size_t n,
+                              const struct fused_apply *f)
+{
+    for (; k.extra != TN_INT8 && i + 16 * TN_VEC_GROUP <= n; i += 16 * TN_VEC_GROUP) {
+        if (k.v.algo == TN_A64)
+            apply_wide_group(k, row, i, f);
+        else
+            apply_group(k, row, i, f);
+    }
+    for (; (k.extra == TN_INT8 || TN_VEC_GROUP > 1) && i + 16 <= n; i += 16) {
+        if (k.v.algo == TN_A64)
+            apply_wide_block(k, row, i, false, 16, f);
+        else
+            careful(k, row, i, 16, &f->a);
+    }
+    if (i < n) {
+        if (k.v.algo == TN_A64)
+            apply_wide_block(k, row, i, true, n - i, f);
+        else
+            careful(k, row, i, n - i, &f->a);
+    }
+}
+
+/* All n elements from i on, up to TN_PIECE. */
+TN_INLINE void apply_piece(struct fused k, const struct fused_row *row, size_t i, size_t n,
+                           const struct fused_apply *f)
+{
+    const size_t end = n - i < TN_PIECE ? n : i + TN_PIECE;
+    k.v.has_b = k.v.has_w && k.v.centred && row->b;
+    k.v.fold = false;
+    if (k.v.centred && k.v.algo == TN_A64 && TN_LIKELY(f->fold))
+        k.v.fold = true;
+    apply_elements(k, row, i, end, f);
+}
+
+/* ---- int8 ---- */
+
+/* Largest |y| of n elements, and of `top`; NaNs do not enter. */
+TN_INLINE vd fused_largest(const struct fused k, const struct fused_row *row, size_t n, const struct apply *a,
+                           vd top)
+{
+    vd other = top;
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        top = vd_max(vd_abs(wide_block(k, row, i, false, 16, a)), top);
+        other = vd_max(vd_abs(wide_block(k, row, i + 16, false, 16, a)), other);
+    }
+    for (; i < n; i += 16) {
+        bool tail = n - i < 16;
+        vd y = wide_block(k, row, i, tail, n - i, a);
+        top = vd_max(vd_abs(tail ? vd_first(y, n - i) : y), top);
+    }
+    return vd_max(top, other);
+}
+
+/* From the largest |y| to the row's scale; a static one is only read. */
+TN_INLINE struct quantiser fused_quantiser(const struct group_ref *at, vd largest)
+{
+    const struct tn_plan *p = at->p;
+    if (!p->dynamic_scale)
+        return quantiser_of(read_stat(&p->scale_in, at->i0, at->i1, 0));
+    double scale = scale_of(p, vd_hmax(largest));
+    write_stat(&p->scale_out, at->i0, at->i1, 0, scale);
+    return quantiser_of(scale);
+}
+
+/* ---- groups ---- */
+
+static inline void next_group(struct group_ref *at)
+{
+    if (++at->g < at->p->groups)
+        return;
+    at->g = 0;
+    if (++at->i1 == at->p->rows[1]) {
+        at->i1 = 0;
+        at->i0++;
+    }
+}
+
+/* The plan of a group whose first pass has stored the sum. */
+TN_INLINE struct tn_plan after_first_pass(const struct tn_plan *p)
+{
+    struct tn_plan stored = *p;
+    if (stored.residual.data) {
+        stored.x = stored.sum;
+        stored.residual.data = NULL;
+        stored.sum.data = NULL;
+    }
+    return stored;
+}
+
+static TN_NOINLINE void store_better_stats(const struct group_ref *at)
+{
+    struct tn_plan stored = after_first_pass(at->p);
+    struct group_ref again = {&stored, at->i0, at->i1, at->g};
+    wide_stats(&again);
+}
+
+/* A group that leaves f32's range: all again in f64. */
+static TN_NOINLINE void rescue_group(const struct group_ref *at)
+{
+    struct tn_plan stored = after_first_pass(at->p);
+    struct group_ref again = {&stored, at->i0, at->i1, at->g};
+    if (stored.gate_place != TN_GATE_NONE)
+        wide_group(&again);
+    else
+        narrow_group_f64(&again);
+}
+
+/* Are the statistics such that the kernel's arithmetic holds? Else the group was rescued. */
+TN_INLINE bool fused_start(const struct fused k, const struct group_ref *at, const struct tn_stat *st,
+                           bool in_range, struct fused_apply *f)
+{
+    if (k.v.algo != TN_A64 && TN_UNLIKELY(!in_range || apply_needs_f64(k.v.centred, st))) {
+        rescue_group(at);
+        return false;
+    }
+    if (TN_UNLIKELY(stores_better_stats(at->p)) && at->p->source == TN_STATS_OWN)
+        store_better_stats(at);
+    else
+        write_stats(at, st);
+    f->a = apply_setup(st);
+    f->fold = st->fold;
+    f->stream = at->p->stream;
+    return true;
+}
+
+/* ---- prefetch ---- */
+
+#define TN_AHEAD 8192 /* bytes: what the memory needs to keep up (docs/performance.md) */
+
+TN_INLINE void fetch(const void *at, size_t bytes)
+{
+    for (size_t line = 0; line < bytes; line += 64)
+        __builtin_prefetch((const char *)at + line);
+}
+
+/* What a row will need TN_AHEAD bytes later, elements [i, i+n); rows follow one another. */
+TN_INLINE void fetch_ahead(const struct fused k, const struct fused_row *row, size_t i, size_t n)
+{
+    const size_t size = k.v.x == TN_F32 ? 4 : 2;
+    fetch((const char *)row->in.x + i * size + TN_AHEAD, n * size);
+    if (k.extra == TN_ADDS)
+        fetch((const char *)row->in.residual + i * size + TN_AHEAD, n * size);
+}
+
+#endif

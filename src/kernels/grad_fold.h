@@ -1,0 +1,173 @@
+/* grad_fold.h - the backward of a row from sums that need no statistics, all made in one pass: of d, d^2, G and G d,
+ * where d = u - shift, u what the norm sees, shift 0 or, where the variance would cancel, the mean.
+ *
+ *     h = d r + hc,   dx = G r + (c - d k)      with k = r^3 <(G - c0) d> phi,   c = ml k - c0 r,   hc = -ml r
+ *
+ * ml = m - shift. For groups that are counted in full and whose inputs are not f64 (docs/backward.md). */
+#ifndef TN_GRAD_FOLD_H
+#define TN_GRAD_FOLD_H
+
+#include "kernels/stage.h"
+#include "kernels/stats.h"
+#include "kernels/wide.h"
+
+/* (mean - shift)^2 / variance up to which the sums serve. */
+#define TN_GRAD_FOLD_LIMIT 4.0
+
+struct fold_lanes {
+    struct lanes d, dd, g, gd;
+};
+
+struct grad_fold {
+    double shift, r, hc, minus_k, c;
+};
+
+TN_INLINE struct fold_lanes fold_zero(void)
+{
+    return (struct fold_lanes){lanes_zero(), lanes_zero(), lanes_zero(), lanes_zero()};
+}
+
+TN_INLINE void fold_step(bool centred, vd d, vd g, vd *sum_d, vd *sum_dd, vd *sum_g, vd *sum_gd)
+{
+    *sum_dd = vd_fma(d, d, *sum_dd);
+    *sum_gd = vd_fma(g, d, *sum_gd);
+    if (centred) {
+        *sum_d = vd_add(*sum_d, d);
+        *sum_g = vd_add(*sum_g, g);
+    }
+}
+
+/* d(1/q)/dsigma relative to the eps-inside formula, q = 1/r. */
+static TN_NOINLINE double grad_phi(const struct tn_plan *p, double r, double scale)
+{
+    double eps = p->eps * scale;
+    if (p->eps_mode == TN_EPS_INSIDE || r == 0.0)
+        return 1.0;
+    if (p->eps_mode == TN_EPS_OUTSIDE) {
+        double q = 1.0 / r, sigma = q - eps;
+        return sigma > q * 0x1p-50 ? q / sigma : 0.0;
+    }
+    double limit = 1.0 / eps;
+    bool given_f32 = p->source == TN_STATS_GIVEN && p->rstd_in.dtype == TN_F32;
+    return r < (given_f32 ? (double)(float)limit : limit) ? 1.0 : 0.0;
+}
+
+/* From the sums to what applies them. False: the variance is too small beside the squared mean; f->shift is now the
+ * mean, to sum again with. */
+TN_INLINE bool fold_finish(const struct group_ref *at, bool centred, bool again,
+                           const struct fold_lanes *sums, struct grad_fold *f)
+{
+    const struct tn_plan *p = at->p;
+    struct tn_stat st = {0, 0, 0, 0, 1.0, false};
+    double dd = lanes_sum(sums->dd), gd = lanes_sum(sums->gd), d = 0.0, c0 = 0.0, ml = 0.0, v;
+    if (centred) {
+        d = lanes_sum(sums->d);
+        v = stat_variance(p, d, dd, &ml);
+        if (!again && TN_UNLIKELY(!(v * TN_GRAD_FOLD_LIMIT >= ml * ml))) {
+            f->shift = ml;
+            return false;
+        }
+        c0 = lanes_sum(sums->g) / p->count;
+        gd -= c0 * d;
+    } else {
+        v = dd / p->count;
+    }
+    if (p->source == TN_STATS_GIVEN) {
+        read_given(at, &st);
+        ml = centred ? st.mh - f->shift : 0.0;
+    } else {
+        stat_rstd(p, v, &st);
+    }
+    double r = st.rh, c1 = gd / p->count * r;
+    if (TN_UNLIKELY(p->eps_mode != TN_EPS_INSIDE))
+        c1 *= grad_phi(p, r, 1.0);
+    f->r = r;
+    f->hc = -(ml * r);
+    double k = c1 * r * r;
+    f->minus_k = -k;
+    f->c = fma(ml, k, -(c0 * r)); /* not -fma(): its -0 is gcc's +0 */
+    return true;
+}
+
+/* ---- gates ---- */
+
+/* exp(x) for x <= 0 (or NaN) within 2 ulp, 0 below -745.2: vd_exp_nonpositive with a minimax polynomial (2^-56). */
+TN_INLINE vd fold_exp(vd x)
+{
+    static const double c[10] = {0x1.af389eea54156p-26, 0x1.28917c9f3a495p-22, 0x1.71de0db2eb873p-19,
+                                 0x1.a019b914881bap-16, 0x1.a01a01a7c2f2cp-13, 0x1.6c16c17889f3cp-10,
+                                 0x1.11111111109b5p-7,  0x1.5555555553d68p-5,  0x1.5555555555556p-3,
+                                 0x1.0000000000001p-1};
+    const vd shift = vd_set1(0x1.8p52), one = vd_set1(1.0);
+    x = vd_max(vd_set1(-746.0), x); /* a NaN stays */
+    vd k = vd_sub(vd_fma(x, vd_set1(0x1.71547652b82fep0), shift), shift);
+    vd r = vd_fma(k, vd_set1(-0x1.62e42fefa3800p-1), x);
+    r = vd_fma(k, vd_set1(-0x1.ef35793c76730p-45), r);
+    vd s = vd_set1(c[0]);
+    for (int i = 1; i < 10; i++)
+        s = vd_fma(s, r, vd_set1(c[i]));
+    s = vd_fma(vd_fma(s, r, one), r, one);
+    return vd_mul(vd_mul(s, vd_pow2(vd_add(k, vd_set1(100.0)))), vd_set1(0x1p-100));
+}
+
+/* 1/d for d in [1, 2] within 2 ulp: a cubic (1 - d y = T4(2d - 3) / 577), a step of third and one of second order. */
+TN_INLINE vd fold_reciprocal(vd d)
+{
+    const vd one = vd_set1(1.0), minus_d = vd_sub(vd_set1(0.0), d);
+    vd y = vd_fma(d, vd_set1(-128.0 / 577.0), vd_set1(768.0 / 577.0));
+    y = vd_fma(y, d, vd_set1(-1696.0 / 577.0));
+    y = vd_fma(y, d, vd_set1(1632.0 / 577.0));
+    vd e = vd_fma(minus_d, y, one);
+    y = vd_fma(y, vd_fma(e, e, e), y);
+    return vd_fma(y, vd_fma(minus_d, y, one), y);
+}
+
+/* The smaller of sigmoid(x) and sigmoid(-x): all that act and slope need. */
+TN_INLINE vd fold_small(vd x)
+{
+    vd e = fold_exp(vd_sub(vd_set1(0.0), vd_abs(x)));
+    return vd_mul(e, fold_reciprocal(vd_add(vd_set1(1.0), e)));
+}
+
+/* act and act' of x, whose fold_small is `small`. */
+TN_INLINE void fold_act(tn_act act, vd x, vd small, vd *value, vd *slope)
+{
+    vd large = vd_sub(vd_set1(1.0), small);
+    vd s = vd_select_neg(x, small, large), rest = vd_select_neg(x, large, small);
+    *value = act == TN_SILU ? vd_mul(x, s) : s;
+    *slope = act == TN_SILU ? vd_fma(*value, rest, s) : vd_mul(s, rest);
+}
+
+/* fold_small of n contiguous elements, the last 16 filled up. */
+TN_INLINE void fold_small_of(tn_dtype dt, const char *gate, size_t n, double *small)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        vd_store(small + i, fold_small(vd_widen(dt, gate, i)));
+    if (i < n)
+        vd_store(small + i, fold_small(vd_from_vf(vf_load_n(dt, gate, i, n - i))));
+}
+static TN_NOINLINE void fold_small_row(tn_dtype dt, const char *gate, size_t n, double *small)
+{
+    if (dt == TN_F32)
+        fold_small_of(TN_F32, gate, n, small);
+    else if (dt == TN_BF16)
+        fold_small_of(TN_BF16, gate, n, small);
+    else
+        fold_small_of(TN_F16, gate, n, small);
+}
+
+/* ---- of 16 elements ---- */
+
+TN_INLINE vd fold_h(bool centred, vd d, vd r, vd hc)
+{
+    return centred ? vd_fma(d, r, hc) : vd_mul(d, r);
+}
+
+/* minus_k: -k. */
+TN_INLINE vd fold_dx(bool centred, vd d, vd g, vd r, vd minus_k, vd c)
+{
+    return vd_fma(g, r, centred ? vd_fma(d, minus_k, c) : vd_mul(d, minus_k));
+}
+
+#endif
