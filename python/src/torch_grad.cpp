@@ -65,6 +65,55 @@ void run(Gradients &g)
 
 } // namespace
 
+/* The backwards of the two frequent norms: a call with few arguments is that much faster. `need`: bit 0 is x, then
+ * weight and bias. */
+static uint64_t needed(int64_t need)
+{
+    uint64_t bits = static_cast<uint64_t>(need);
+    return (bits & 1) << DX | (bits >> 1 & 1) << DWEIGHT | (bits >> 2 & 1) << DBIAS;
+}
+
+static void finish(Call &call, Owned dy, int64_t need, StableIValue *stack, bool bias)
+{
+    call.dy = Tensor(std::move(dy), "dy");
+    call.describe(true);
+    Gradients g(call, needed(need));
+    run(g);
+    Results results(stack);
+    for (Output which : {DX, DWEIGHT, DBIAS})
+        if (which != DBIAS || bias)
+            results.add(g.tensors[which] ? std::move(g.tensors[which]) : undefined_tensor());
+}
+
+void rms_norm_backward(StableIValue *stack, uint64_t, uint64_t)
+{
+    Args args(stack);
+    Owned dy = args.tensor();
+    Operands operands;
+    operands.x = args.tensor();
+    operands.weight = args.maybe_tensor();
+    Options options(TN_RMS, args.real());
+    options.desc.cast = static_cast<tn_cast>(args.integer());
+    options.desc.weight_offset = args.real();
+    int64_t need = args.integer();
+    Call call(std::move(operands), options);
+    finish(call, std::move(dy), need, stack, false);
+}
+
+void layer_norm_backward(StableIValue *stack, uint64_t, uint64_t)
+{
+    Args args(stack);
+    Owned dy = args.tensor();
+    Operands operands;
+    operands.x = args.tensor();
+    operands.weight = args.maybe_tensor();
+    operands.bias = args.maybe_tensor();
+    Options options(TN_LAYER, args.real());
+    int64_t need = args.integer();
+    Call call(std::move(operands), options);
+    finish(call, std::move(dy), need, stack, true);
+}
+
 void norm_backward(StableIValue *stack, uint64_t, uint64_t)
 {
     Args args(stack);

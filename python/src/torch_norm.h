@@ -47,7 +47,7 @@ void check_status(tn_status status);
 /* Boxed kernels. */
 using Kernel = void(StableIValue *stack, uint64_t inputs, uint64_t outputs);
 Kernel rms_norm, layer_norm, norm, add_norm, norm_stats, norm_quantized, norm_scaled, norm_backward,
-    empty_norm;
+    rms_norm_backward, layer_norm_backward, empty_norm;
 
 } // namespace truenorm_torch
 #endif

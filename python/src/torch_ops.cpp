@@ -5,6 +5,7 @@
  * Python functions call when no gradient can be asked for.
  *
  * Enumerations are their C values: kind, eps_mode, cast, grade, sum_mode, gate_order, act; flags as TN_ROUND_*. */
+#include "blocks.h"
 #include "torch_norm.h"
 
 #define TENSORS                                                                                              \
@@ -39,10 +40,17 @@ STABLE_TORCH_LIBRARY(truenorm, m)
     m.def("norm_scaled(Tensor scale, " TENSORS OPTIONS ") -> Tensor");
     m.def("norm_backward(" BACKWARD);
     m.def("norm_backward.no_grad(" BACKWARD);
+    m.def("rms_norm_backward(Tensor dy, Tensor x, Tensor? weight, float eps, int cast, float weight_offset, "
+          "int need) -> (Tensor, Tensor)");
+    m.def("layer_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? bias, float eps, int need) -> "
+          "(Tensor, Tensor, Tensor)");
     m.def("empty_norm(Tensor x, Tensor? weight, float eps, int cast=0, float weight_offset=0.0) -> Tensor");
     m.def("empty_norm.no_grad(Tensor x, Tensor? weight, float eps, int cast=0, float weight_offset=0.0) -> "
           "Tensor");
     m.def("set_isa(int index) -> ()"); /* of tn_isa_list: this library is a copy of its own */
+    m.def("held_memory() -> int");     /* blocks.h, of which it has its own too */
+    m.def("release_memory() -> ()");
+    m.def("set_memory_limit(int bytes) -> ()");
 }
 
 static void set_isa(StableIValue *stack, uint64_t, uint64_t)
@@ -55,9 +63,28 @@ static void set_isa(StableIValue *stack, uint64_t, uint64_t)
     truenorm_torch::check_status(tn_isa_set(names[index]));
 }
 
+static void held_memory(StableIValue *stack, uint64_t, uint64_t)
+{
+    *stack = torch::stable::detail::from(static_cast<int64_t>(truenorm_blocks::held()));
+}
+
+static void release_memory(StableIValue *, uint64_t, uint64_t)
+{
+    truenorm_blocks::release();
+}
+
+static void set_memory_limit(StableIValue *stack, uint64_t, uint64_t)
+{
+    int64_t bytes = truenorm_torch::Args(stack).integer();
+    truenorm_blocks::set_limit(bytes < 0 ? 0 : static_cast<size_t>(bytes));
+}
+
 STABLE_TORCH_LIBRARY_IMPL(truenorm, CompositeExplicitAutograd, m)
 {
     m.impl("set_isa", &set_isa);
+    m.impl("held_memory", &held_memory);
+    m.impl("release_memory", &release_memory);
+    m.impl("set_memory_limit", &set_memory_limit);
 }
 
 STABLE_TORCH_LIBRARY_IMPL(truenorm, CPU, m)
@@ -75,6 +102,8 @@ STABLE_TORCH_LIBRARY_IMPL(truenorm, CPU, m)
     m.impl("norm_scaled", &truenorm_torch::norm_scaled);
     m.impl("norm_backward", &truenorm_torch::norm_backward);
     m.impl("norm_backward.no_grad", &truenorm_torch::norm_backward);
+    m.impl("rms_norm_backward", &truenorm_torch::rms_norm_backward);
+    m.impl("layer_norm_backward", &truenorm_torch::layer_norm_backward);
     m.impl("empty_norm", &truenorm_torch::empty_norm);
     m.impl("empty_norm.no_grad", &truenorm_torch::empty_norm);
 }

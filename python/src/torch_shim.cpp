@@ -1,6 +1,21 @@
 /* torch_shim.cpp - see torch_shim.h. */
 #include "torch_shim.h"
 
+#include "blocks.h"
+
+/* Since torch 2.11; null in 2.10, whose headers' target hides it. */
+#ifdef __APPLE__
+#define TN_WEAK __attribute__((weak_import))
+#else
+#define TN_WEAK __attribute__((weak))
+#endif
+extern "C" TN_WEAK AOTITorchError torch_from_blob(void *data, int64_t dim, const int64_t *sizes,
+                                                  const int64_t *strides, int64_t offset, int32_t dtype,
+                                                  int32_t device_type, int32_t device_index,
+                                                  AtenTensorHandle *made, int32_t layout,
+                                                  const uint8_t *metadata, int64_t metadata_size,
+                                                  void (*deleter)(void *data, void *context), void *context);
+
 namespace truenorm_torch
 {
 
@@ -99,13 +114,43 @@ Tensor contiguous(const Tensor &tensor, const char *name)
     return Tensor(Owned(again), name);
 }
 
+static void give_back(void *data, void *size)
+{
+    truenorm_blocks::give({data, reinterpret_cast<size_t>(size)});
+}
+
+/* A large tensor over a block, which its storage gives back; none if there is no block. */
+static Owned make_large(const int64_t *size, const int64_t *stride, int64_t dim, tn_dtype dtype,
+                        size_t elements, void **data)
+{
+    if (!torch_from_blob || elements < truenorm_blocks::kLeast / 8) /* 8: the largest element */
+        return Owned();
+    truenorm_blocks::Block block = truenorm_blocks::take(elements * tn_dtype_size(dtype));
+    if (!block.data)
+        return Owned();
+    AtenTensorHandle handle = nullptr;
+    void *context = reinterpret_cast<void *>(block.size);
+    if (torch_from_blob(block.data, dim, size, stride, 0, code_of_dtype(dtype), aoti_torch_device_type_cpu(),
+                        -1, &handle, aoti_torch_layout_strided(), nullptr, 0, give_back,
+                        context) != TORCH_SUCCESS) {
+        truenorm_blocks::give(block);
+        return Owned();
+    }
+    *data = block.data;
+    return Owned(handle);
+}
+
 Owned make_tensor(const int64_t *size, int64_t dim, tn_dtype dtype, void **data)
 {
     int64_t stride[kMostAxes], step = 1;
+    bool none = false;
     for (int64_t i = dim; i-- > 0;) {
         stride[i] = step;
         step *= size[i] > 1 ? size[i] : 1;
+        none = none || size[i] == 0;
     }
+    if (Owned large = make_large(size, stride, dim, dtype, none ? 0 : static_cast<size_t>(step), data))
+        return large;
     AtenTensorHandle handle = nullptr;
     check(aoti_torch_empty_strided(dim, size, stride, code_of_dtype(dtype), aoti_torch_device_type_cpu(), 0,
                                    &handle),

@@ -46,6 +46,9 @@ def test_opcheck_without_gradients() -> None:
     check(ops.norm.no_grad, (x, w))
     check(ops.add_norm.no_grad, (x, w, None, x.clone()))
     check(ops.norm_backward.no_grad, (x, None, x, w, *(None,) * 7), {"output_mask": [True] * 7})
+    for need in (1, 7):
+        check(ops.rms_norm_backward.default, (x, x.clone(), w, 1e-6, 1, 1.0, need))
+        check(ops.layer_norm_backward.default, (x, x.clone(), w, b, 1e-6, need))
     check(ops.norm_quantized.default, (x, w), {"out_dtype": torch.int8})
     check(ops.norm_scaled.default, (torch.tensor(0.1), x, w), {"out_dtype": torch.float8_e4m3fn})
     for op in (ops.empty_norm.default, ops.empty_norm.no_grad):  # what it returns is not written

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch_cases import FLOATS, OPTIONS, SHAPE, SMOOTH, draw, operands, reference, ulp
+from torch_cases import FLOATS, OPTIONS, SHAPE, SMOOTH, draw, operands, reference, same_bits, ulp
 
 import truenorm.torch as tn
 
@@ -145,3 +145,21 @@ def test_small_gradients_survive() -> None:
     rows = torch.ones(1, dtype=torch.bfloat16).expand(4096, 8)
     tn.layer_norm(rows, (8,), None, b).sum().backward()
     assert b.grad is not None and torch.equal(b.grad, torch.full((8,), 4096.0, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("need", range(1, 8))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_short_backwards_are_the_general_one(need: int, dtype: torch.dtype) -> None:
+    ops = torch.ops.truenorm
+    x, dy = draw(5, 24, dtype=dtype), draw(5, 24, dtype=dtype, seed=1)
+    w, b = draw(24, seed=2, dtype=dtype), draw(24, seed=3)
+    mask = [bool(need & 1), False, False, bool(need & 2), bool(need & 4), False, False]
+    general = ops.norm_backward.no_grad
+    tensors = (dy, None, x, w)
+    full = general(*tensors, *(None,) * 7, 0, 1e-3, 0, 1, 0, 0, 0.5, output_mask=mask)
+    short = ops.rms_norm_backward(dy, x, w, 1e-3, 1, 0.5, need)
+    assert all(map(same_bits, short, (full[0], full[3])))
+    full = general(*tensors, b, *(None,) * 6, 1, 1e-3, output_mask=mask)
+    short = ops.layer_norm_backward(dy, x, w, b, 1e-3, need)
+    assert all(map(same_bits, short, (full[0], full[3], full[4])))
+    assert (short[0] is None) == (not need & 1)

@@ -26,6 +26,7 @@ from ._forward import (
     rms_norm_quantized,
 )
 from ._isa import on_set_isa, set_isa
+from ._memory import held_memory, memory_limit, release_memory, set_memory_limit
 from ._parts import merge_moments, moments, norm_apply, rstd_from_moments
 from ._types import Gradients, Moments
 
@@ -40,12 +41,14 @@ __all__ = [
     "get_num_threads",
     "group_norm",
     "group_norm_backward",
+    "held_memory",
     "isa_list",
     "isa_name",
     "l2_norm",
     "layer_norm",
     "layer_norm_backward",
     "layer_norm_quantized",
+    "memory_limit",
     "merge_moments",
     "moments",
     "norm",
@@ -53,10 +56,12 @@ __all__ = [
     "norm_backward",
     "norm_quantized",
     "on_set_isa",
+    "release_memory",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_quantized",
     "rstd_from_moments",
     "set_isa",
+    "set_memory_limit",
     "set_num_threads",
 ]

@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "blocks.h"
+
 namespace tn
 {
 
@@ -210,8 +212,31 @@ Array make_view(const Array &base, char *data, int axes, const npy_intp *shape, 
     return view;
 }
 
+// A large array over a block, to which its base object gives it back; none if there is no block.
+static Array make_large(tn_dtype dtype, int axes, const npy_intp *shape)
+{
+    size_t bytes = tn_dtype_size(dtype);
+    for (int k = 0; k < axes; k++)
+        if (__builtin_mul_overflow(bytes, static_cast<size_t>(shape[k]), &bytes))
+            return {}; // NumPy has the words for it
+    truenorm_blocks::Block block = truenorm_blocks::take(bytes);
+    if (!block.data)
+        return {};
+    auto *keep = new truenorm_blocks::Block(block);
+    Array base;
+    base.dtype = dtype;
+    base.owner = nb::capsule(keep, [](void *p) noexcept {
+        auto *kept = static_cast<truenorm_blocks::Block *>(p);
+        truenorm_blocks::give(*kept);
+        delete kept;
+    });
+    return make_view(base, static_cast<char *>(block.data), axes, shape, nullptr, true);
+}
+
 Array make_array(tn_dtype dtype, int axes, const npy_intp *shape)
 {
+    if (Array large = make_large(dtype, axes, shape))
+        return large;
     PyArray_Descr *descr = entry(dtype).descr;
     Py_INCREF(reinterpret_cast<PyObject *>(descr));
     PyObject *made = PyArray_NewFromDescr(&PyArray_Type, descr, axes, const_cast<npy_intp *>(shape), nullptr,

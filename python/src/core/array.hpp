@@ -60,7 +60,7 @@ Array take_output(nb::handle object, const char *name);
 
 // A new array in C order.
 Array make_array(tn_dtype dtype, int axes, const npy_intp *shape);
-// A view of `base`'s memory with any shape and strides (in bytes).
+// A view of `base`'s memory with any shape and strides (in bytes; NULL: C order).
 Array make_view(const Array &base, char *data, int axes, const npy_intp *shape, const npy_intp *strides,
                 bool writable);
 // A copy in C order.

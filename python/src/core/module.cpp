@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "array.hpp"
+#include "blocks.h"
 #include "call.hpp"
 #include "pool.hpp"
 
@@ -72,5 +73,9 @@ NB_MODULE(_core, m)
     m.def("set_isa", &set_isa, "name"_a);
     m.def("num_threads", [] { return tn::default_threads(); });
     m.def("set_num_threads", &set_num_threads, "threads"_a);
+    m.def("held_memory", &truenorm_blocks::held);
+    m.def("release_memory", &truenorm_blocks::release);
+    m.def("memory_limit", &truenorm_blocks::limit);
+    m.def("set_memory_limit", &truenorm_blocks::set_limit, "bytes"_a);
     m.def("version", [] { return std::string(tn_version()); });
 }

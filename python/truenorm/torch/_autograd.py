@@ -29,6 +29,7 @@ _STATISTICS = 2  # mean, rstd
 _OPTIONS = 16
 _is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 _backward_no_grad = ops.norm_backward.no_grad
+_rms_once, _layer_once = ops.rms_norm_backward.default, ops.layer_norm_backward.default
 # Private, but what autograd.Function.apply itself asks; without it torch.func is not supported.
 _functorch_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
@@ -59,10 +60,10 @@ def _save(ctx: Any, *tensors: Tensor | None) -> None:
 _NO_DERIVATIVE = "truenorm: the {} of norms with a gate, modulation or partial statistics is not implemented"
 
 
-def _tangent(ctx: Any, tensors: list[Any], tangents: tuple[Any, ...]) -> Tensor:
+def _tangent(ctx: Any, tensors: list[Any], tangents: tuple[Any, ...], options: Options | None = None) -> Tensor:
     """The tangent of y for the tangents of x, weight, bias, residual."""
     x, weight, _, residual, gate, mod_scale, mod_shift = tensors
-    options = Options(*ctx.options)
+    options = options or Options(*ctx.options)
     if any(t is not None for t in (gate, mod_scale, mod_shift)) or options.is_partial(x.shape[-1]):
         raise NotImplementedError(_NO_DERIVATIVE.format("forward derivative"))
     named = dict(zip(("x", "weight", "bias", "residual"), tangents, strict=True))
@@ -70,14 +71,19 @@ def _tangent(ctx: Any, tensors: list[Any], tangents: tuple[Any, ...]) -> Tensor:
 
 
 # ---- the two frequent ones --------------------------------------------------------------------------
+# Small norms are all overhead: if nobody can differentiate the backward again, it is an operator of few arguments.
+
+
+def _rms_options(ctx: Any) -> tuple[Any, ...]:
+    eps, cast, offset = ctx.options
+    return (0, eps, 0, cast, 0, 0, offset, 0.0, 0, 0, 1, 0, 0, 0, None, ctx.y_dtype)
 
 
 def _rms_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, eps, cast, offset = inputs
+    x, weight, *ctx.options = inputs
     ctx.set_materialize_grads(False)
     _save(ctx, x, weight)
     ctx.y_dtype = output.dtype
-    ctx.options = (0, eps, 0, cast, 0, 0, offset, 0.0, 0, 0, 1, 0, 0, 0, None, output.dtype)
 
 
 def _rms_backward(ctx: Any, dy: Tensor | None) -> tuple[Any, ...]:
@@ -85,9 +91,12 @@ def _rms_backward(ctx: Any, dy: Tensor | None) -> tuple[Any, ...]:
         return (None,) * 5
     x, weight = ctx.saved_tensors
     need = ctx.needs_input_grad
+    if not torch.is_grad_enabled() and not _functorch_active():
+        dx, dweight = _rms_once(dy, x, weight, *ctx.options, need[0] + 2 * need[1])
+        return dx, dweight, None, None, None
     dx, _, _, dweight, *_ = _call_backward(
         *(dy, None, x, weight, None, None, None, None, None, None, None),
-        *ctx.options,
+        *_rms_options(ctx),
         output_mask=[need[0], False, False, need[1], False, False, False],
     )
     return dx, dweight, None, None, None
@@ -95,7 +104,7 @@ def _rms_backward(ctx: Any, dy: Tensor | None) -> tuple[Any, ...]:
 
 def _rms_jvp(ctx: Any, *tangents: Any) -> Tensor:
     x, weight = ctx.saved_tensors
-    return _tangent(ctx, [x, weight, *(None,) * 5], (*tangents[:2], None, None))
+    return _tangent(ctx, [x, weight, *(None,) * 5], (*tangents[:2], None, None), Options(*_rms_options(ctx)))
 
 
 def _layer_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -111,6 +120,10 @@ def _layer_backward(ctx: Any, dy: Tensor | None) -> tuple[Any, ...]:
         return (None,) * 4
     x, weight, bias = ctx.saved_tensors
     need = ctx.needs_input_grad
+    if not torch.is_grad_enabled() and not _functorch_active():
+        wanted = need[0] + 2 * need[1] + 4 * need[2]
+        dx, dweight, dbias = _layer_once(dy, x, weight, bias, ctx.options[1], wanted)
+        return dx, dweight, dbias, None
     dx, _, _, dweight, dbias, *_ = _call_backward(
         *(dy, None, x, weight, bias, None, None, None, None, None, None),
         *ctx.options,
@@ -279,7 +292,8 @@ def _register(
     torch.library.register_autograd(f"truenorm::{name}", backward, setup_context=setup)
     plain = packet.no_grad if "no_grad" in packet.overloads() else op
     old, new = _functions(name, plain, setup, backward, jvp)
-    apply_old: Callable[..., Any] = old.apply
+    # What Function.apply comes to outside torch.func, but for a microsecond of preparations for that.
+    apply_old: Callable[..., Any] = super(Function, old).apply  # type: ignore[misc]
     apply_new: Callable[..., Any] = new.apply
 
     def call(*args: Any) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import truenorm
 import truenorm.torch as _package
+from truenorm._memory import add_keeper
 
 __all__ = ["bind", "ops", "split_arguments"]
 
@@ -45,6 +46,7 @@ def _set_isa(name: str) -> None:
 
 _set_isa(truenorm.isa_name())
 truenorm.on_set_isa(_set_isa)
+add_keeper(ops)
 
 # ---- shapes and dtypes for tracing ------------------------------------------------------------------
 
@@ -145,6 +147,22 @@ def _fake_backward(
     )
 
 
+def _fake_wanted(need: int, *operands: Tensor | None) -> tuple[Tensor | None, ...]:
+    return tuple(None if t is None or not need >> k & 1 else t.new_empty(t.shape) for k, t in enumerate(operands))
+
+
+def _fake_rms_backward(
+    dy: Tensor, x: Tensor, weight: Tensor | None, eps: float, cast: int, weight_offset: float, need: int
+) -> tuple[Tensor | None, ...]:
+    return _fake_wanted(need, x, weight)
+
+
+def _fake_layer_backward(
+    dy: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, need: int
+) -> tuple[Tensor | None, ...]:
+    return _fake_wanted(need, x, weight, bias)
+
+
 _FAKES: dict[str, Callable[..., Any]] = {
     "rms_norm": _fake_rms,
     "layer_norm": _fake_layer,
@@ -154,9 +172,19 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "norm_quantized": _fake_quantized,
     "norm_scaled": _fake_scaled,
     "norm_backward": _fake_backward,
+    "rms_norm_backward": _fake_rms_backward,
+    "layer_norm_backward": _fake_layer_backward,
     "empty_norm": _fake_rms,
 }
 for _name, _fake in _FAKES.items():
     for _overload in getattr(ops, _name).overloads():
         _suffix = "" if _overload == "default" else f".{_overload}"
         torch.library.register_fake(f"truenorm::{_name}{_suffix}", _fake)
+
+# ---- operators without a derivative -----------------------------------------------------------------
+# Past the autograd key, where torch would look for tensors that require a gradient only to do nothing with them.
+
+_past_autograd: Any = torch.library.Library("truenorm", "IMPL")  # type: ignore[no-untyped-call]
+_PLAIN = [f"{name}.no_grad" for name in _FAKES if "no_grad" in getattr(ops, name).overloads()]
+for _name in (*_PLAIN, "rms_norm_backward", "layer_norm_backward"):
+    _past_autograd.impl(_name, torch.library.fallthrough_kernel, "AutogradCPU")

@@ -3,7 +3,7 @@
 One row of float32. The empty operator takes the same arguments, allocates the same output and writes nothing; it is
 registered as ours are (C++, stable ABI). For comparison: one registered from Python (``torch.library.custom_op``), with
 ``--classic`` one of TORCH_LIBRARY (compiled now, which needs ninja), and torch's own functions. Medians over
-interleaved repeats; the last column is the difference from the empty operator of the same block.
+interleaved repeats; the last column is the difference from the first line of the same block.
 """
 
 from __future__ import annotations
@@ -106,6 +106,23 @@ def _gradient_calls(n: int) -> Calls:
     }
 
 
+def _step_calls(n: int) -> Calls:
+    """Forward and backward of modules, x and all parameters."""
+    x, dy = torch.randn(1, n, requires_grad=True), torch.ones(1, n)
+    w = torch.ones(n, requires_grad=True)
+    modules: dict[str, torch.nn.Module] = {
+        "RMSNorm module": tn.RMSNorm(n),
+        "LlamaRMSNorm module": tn.LlamaRMSNorm(n),
+        "LayerNorm module": tn.LayerNorm(n),
+        "torch.nn.RMSNorm": torch.nn.RMSNorm(n),
+        "torch.nn.LayerNorm": torch.nn.LayerNorm(n),
+    }
+    steps: Calls = {"x * weight": lambda: (x * w).backward(dy)}  # type: ignore[no-untyped-call]
+    for name, module in modules.items():
+        steps[name] = lambda module=module: module(x).backward(dy)  # type: ignore[misc]
+    return steps
+
+
 def measure(calls: Calls, repeats: int, inner: int) -> dict[str, float]:
     """Median microseconds of each call, over ``repeats`` rounds of ``inner`` calls each, in turn."""
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -120,7 +137,7 @@ def measure(calls: Calls, repeats: int, inner: int) -> dict[str, float]:
 
 def _print(title: str, result: dict[str, float]) -> None:
     base = next(iter(result.values()))
-    print(f"\n{title}\n{'':44}{'us a call':>10}{'- empty':>10}")
+    print(f"\n{title}\n{'':44}{'us a call':>10}{'- first':>10}")
     for name, value in result.items():
         print(f"{name:44}{value:10.2f}{value - base:+10.2f}")
 
@@ -137,6 +154,7 @@ def main() -> None:
     with torch.no_grad():
         _print("no gradient", measure(_forward_calls(options.n, options.classic), options.repeats, options.inner))
     _print("with gradient", measure(_gradient_calls(options.n), options.repeats, options.inner))
+    _print("forward and backward, 1 x 16", measure(_step_calls(16), options.repeats, options.inner))
 
 
 if __name__ == "__main__":
