@@ -1,4 +1,4 @@
-"""The program under test; TRUENORM_CLI names it."""
+"""The programs under test; TRUENORM_CLI names the first, llama_program.py says what names the other."""
 
 import os
 import re
@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from llama_program import Llama
 from norm_reference import BF16
 
 CLI = os.path.abspath(os.environ.get("TRUENORM_CLI") or shutil.which("truenorm") or "build/cli/truenorm")
@@ -78,3 +79,8 @@ class Cli:
 def cli(tmp_path):
     yield Cli(tmp_path)
     shutil.rmtree(tmp_path)  # some files are large
+
+
+@pytest.fixture
+def llama(tmp_path):
+    return Llama(tmp_path)
