@@ -7,9 +7,8 @@
 # package in it (when its sources change).
 set -eu
 cd "$(dirname "$0")/.."
-PYTHON=${PYTHON:-$(test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)}
+. scripts/venv.sh
 venv=build/pyvenv
-wanted=python/requirements-test.txt
 
 if grep -q '^python=' scripts/setup.sh; then
     scripts/setup.sh python
@@ -20,42 +19,19 @@ if [ ! -e "$header" ]; then
     exit 1
 fi
 
-# Runs a command with its output in a file, which is shown only if it fails.
-quietly()
-{
-    log=$1
-    shift
-    "$@" >"$log" 2>&1 || {
-        tail -n 60 "$log" >&2
-        exit 1
-    }
-}
+make_venv $venv python/requirements-test.txt build/pyvenv.log
+install_package $venv build/python build/python.log \
+    --config-settings=cmake.define.TN_PYTHON_WERROR="$(test -n "${CI:-}" && echo ON || echo OFF)"
 
-if ! cmp -s $wanted $venv/requirements-test.txt; then
-    echo "python.sh: installing $wanted into $venv"
-    rm -rf $venv
+# The test against Transformers wants the program of examples/llama; it is left out where its libraries are missing.
+if pkg-config --exists openblas libcjson 2>/dev/null; then
     mkdir -p build
-    quietly build/pyvenv.log "$PYTHON" -m venv $venv
-    quietly build/pyvenv.log $venv/bin/pip install --disable-pip-version-check "$(grep '^torch==' $wanted)"
-    quietly build/pyvenv.log $venv/bin/pip install --disable-pip-version-check -r $wanted
-    cp $wanted $venv/requirements-test.txt
-fi
-
-sources="include src cmake CMakeLists.txt pyproject.toml python/CMakeLists.txt python/src python/truenorm"
-changed=all
-if [ -e $venv/installed ]; then
-    changed=$(find $sources -name __pycache__ -prune -o -newer $venv/installed -print | head -n 1)
-fi
-if [ -n "$changed" ]; then
-    echo "python.sh: building the package"
-    touch $venv/installing
-    quietly build/python.log env CMAKE_BUILD_PARALLEL_LEVEL="${JOBS:-$(nproc 2>/dev/null || echo 2)}" \
-        $venv/bin/pip install --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
-        --config-settings=build-dir=build/python \
-        --config-settings=cmake.define.TN_PYTHON_WERROR="$(test -n "${CI:-}" && echo ON || echo OFF)" .
-    mv $venv/installing $venv/installed
+    quietly build/llama.log cmake -S . -B build -G Ninja -DTN_BUILD_TESTS=OFF
+    quietly build/llama.log cmake --build build --target llama
+    export TRUENORM_LLAMA=build/examples/llama/llama
 fi
 
 $venv/bin/mypy --cache-dir build/mypy
+$venv/bin/mypy --cache-dir build/mypy --config-file bench/mypy.ini
 export KERAS_BACKEND=torch HYPOTHESIS_STORAGE_DIRECTORY=build/hypothesis
 exec $venv/bin/python -m pytest -q -o cache_dir=build/pytest_cache python/tests "$@"

@@ -1,0 +1,1 @@
+"""Who is measured: each module has FACTORIES, functions that make a Contender for a problem, or raise Absent."""
