@@ -3,6 +3,9 @@
 #   make run        build, then the demonstration: a small net, and real activations against torch's output
 #   make test       build and run every test
 #   make python     build the Python package, check its types, run its tests and those of ONNX, Keras and PyTorch
+#   make bench      the speed comparison with other systems, docs/performance-results.md (QUICK=1: a few cells)
+#   make claims     train small Llamas with and without norms, and write docs/claims.md: 10 to 15 minutes on 2 cores
+#                   (QUICK=1: half a minute, into build/claims)
 #   make tsan       the thread tests under ThreadSanitizer
 #   make sanitize   the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make fuzz       libFuzzer on the .npy reader and the argument checks, FUZZ_SECONDS each (60)
@@ -18,14 +21,15 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_ARGS ?=
+QUICK ?=
 
 WERROR := $(if $(CI),ON,OFF)
 CTEST := ctest --output-on-failure --no-tests=error --parallel $(JOBS)
 # Debian's own Python, so that the version does not depend on what else a machine has.
 PYTHON ?= $(shell test -x /usr/bin/python3 && echo /usr/bin/python3 || echo python3)
 VENV := $(BUILD)/venv
-C_FILES = $(shell find include src cli tests examples python/src -name '*.[ch]' -o -name '*.[ch]pp' | sort)
-PYTHON_DIRS = tools tests scripts python examples
+C_FILES = $(shell find include src cli tests examples bench python/src -name '*.[ch]' -o -name '*.[ch]pp' | sort)
+PYTHON_DIRS = tools tests scripts python examples bench
 
 # $(call build,FOLDER,OPTIONS): configure and build, silent but for warnings and errors.
 define build
@@ -36,7 +40,7 @@ define build
 	@cmake --build $(1) --parallel $(JOBS) -- --quiet
 endef
 
-.PHONY: run test python tsan sanitize fuzz corpus coverage lint format install clean
+.PHONY: run test python bench claims tsan sanitize fuzz corpus coverage lint format install clean
 
 run:
 	@scripts/setup.sh run
@@ -51,6 +55,14 @@ test:
 
 python:
 	@scripts/python.sh
+
+bench:
+	@scripts/bench.sh
+
+claims:
+	@scripts/setup.sh claims
+	$(call build,$(BUILD),-DTN_BUILD_TESTS=OFF)
+	@scripts/claims.sh $(BUILD) $(if $(QUICK),$(BUILD)/claims --quick,docs)
 
 tsan:
 	@scripts/setup.sh test
@@ -90,7 +102,7 @@ lint:
 	tools/check_layers.py
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability --inline-suppr \
 	    --suppressions-list=tools/cppcheck.txt -D_GNU_SOURCE -D__x86_64__ -D__GNUC__=12 -Iinclude -Isrc -j $(JOBS) \
-	    src cli examples
+	    src cli examples bench
 	$(call build,$(BUILD),-DTN_BUILD_TESTS=OFF)
 	tools/check_symbols.sh $(BUILD)
 	$(VENV)/bin/ruff check $(PYTHON_DIRS)

@@ -1,13 +1,15 @@
 #!/bin/sh
 # setup.sh - install the Debian packages that a step needs, if any is missing.
 #
-#   scripts/setup.sh run|test|clang|lint|coverage|python ...
+#   scripts/setup.sh run|test|clang|lint|coverage|python|claims ...
 #
 # Needs root only where something is missing. Other systems: install what the lists below name by your own means.
 set -eu
 
 run="gcc libc6-dev cmake ninja-build"
-test="$run g++ libmpfr-dev libcmocka-dev pkg-config python3 python3-venv"
+# examples/llama
+llama="pkg-config libopenblas-dev libcjson-dev"
+test="$run $llama g++ libmpfr-dev libcmocka-dev python3 python3-venv valgrind"
 # NEON is tested under an emulator, except where the machine has it.
 if [ "$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then
     test="$test gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
@@ -15,7 +17,8 @@ fi
 clang="$run clang libclang-rt-dev"
 lint="$run clang-format cppcheck python3 python3-venv"
 coverage="$test gcovr"
-python="$run g++ python3 python3-venv python3-dev"
+python="$run $llama g++ python3 python3-venv python3-dev"
+claims="$run $llama python3 python3-venv"
 
 wanted=
 for group in "$@"; do
@@ -26,7 +29,8 @@ for group in "$@"; do
     lint) wanted="$wanted $lint" ;;
     coverage) wanted="$wanted $coverage" ;;
     python) wanted="$wanted $python" ;;
-    *) echo "setup.sh: no group '$group' (run, test, clang, lint, coverage, python)" >&2; exit 2 ;;
+    claims) wanted="$wanted $claims" ;;
+    *) echo "setup.sh: no group '$group' (run, test, clang, lint, coverage, python, claims)" >&2; exit 2 ;;
     esac
 done
 
