@@ -271,12 +271,18 @@ static void read_model(const char *folder, struct transformer *net)
     safetensors_close(file);
 }
 
-void checkpoint_options(const char *run, struct training *t)
+/* The newest checkpoint of a run, and its file of the optimizer's state. */
+static void find_optimizer(const char *run, char folder[PATH_CAPACITY], char path[PATH_CAPACITY])
 {
-    char folder[PATH_CAPACITY], path[PATH_CAPACITY];
     if (!latest(run, folder))
         fail("%s: holds no checkpoint", run);
     path_join(path, folder, "optimizer.safetensors");
+}
+
+void checkpoint_options(const char *run, struct training *t)
+{
+    char folder[PATH_CAPACITY], path[PATH_CAPACITY];
+    find_optimizer(run, folder, path);
     struct safetensors *file = safetensors_open(path);
     options_load(&t->options, safetensors_metadata(file), path);
     t->step = read_count(file, "step", path);
@@ -287,9 +293,7 @@ void checkpoint_options(const char *run, struct training *t)
 void checkpoint_numbers(const char *run, struct training *t)
 {
     char folder[PATH_CAPACITY], path[PATH_CAPACITY];
-    if (!latest(run, folder))
-        fail("%s: holds no checkpoint", run);
-    path_join(path, folder, "optimizer.safetensors");
+    find_optimizer(run, folder, path);
     read_model(folder, t->net);
     struct safetensors *file = safetensors_open(path);
     safetensors_read(file, "m", t->net->layout.size, 0, t->m);
