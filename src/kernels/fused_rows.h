@@ -47,8 +47,6 @@ TN_INLINE void fused_rows(const struct fused k, const struct tn_plan *p, size_t 
 
 /* ---- gate before ---- */
 
-#define TN_GATED_MAX 4096 /* elements of a row: 32 KB of f64 on the stack */
-
 /* s = x * act(gate) of a row to `s` (f32 or f64), its squares to sums; false: a gate is beyond the range of vf_act. */
 TN_INLINE bool gate_row(const struct fused k, const struct input *in, size_t n, void *s, struct lanes *sums)
 {

@@ -70,6 +70,9 @@ struct tn_plan {
 /* Rows [r0, r1) of the rows[0] * rows[1] of a plan, in row-major order. Cannot fail. */
 typedef void tn_rows_fn(const struct tn_plan *plan, size_t r0, size_t r1);
 
+/* Longest row that a fused kernel gates before the norm: 32 KB of f64 on its stack. */
+#define TN_GATED_MAX 4096
+
 /* The fused instances: contiguous operands of the dtypes that models use most; bias (LayerNorm only) like weight,
  * residual, sum and gate like x.
  * X(index, x dtype, weight dtype, y dtype, centred, algo, round_h, offset is 1, extra)

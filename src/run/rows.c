@@ -54,8 +54,6 @@ static bool like_x(const struct tn_plan *p, const struct tn_operand *o)
     return !o->data || (o->dtype == p->x.dtype && contiguous_row(o));
 }
 
-#define FUSED_GATE_MAX 4096 /* TN_GATED_MAX of fused_rows.h */
-
 /* Operands in rows without gaps, of the dtypes that go together. */
 static bool operands_fit(const struct tn_plan *p)
 {
@@ -76,7 +74,7 @@ static bool extra_fits(const struct tn_plan *p, enum tn_extra extra)
     case TN_ADDS:
         return whole && own && p->sum.data && p->sum_dtype == p->x.dtype;
     case TN_GATED_BEFORE:
-        return whole && own && p->act == TN_SILU && !p->residual.data && p->group <= FUSED_GATE_MAX;
+        return whole && own && p->act == TN_SILU && !p->residual.data && p->group <= TN_GATED_MAX;
     case TN_GATED_AFTER:
         return whole && p->act == TN_SILU && !p->residual.data;
     default:
