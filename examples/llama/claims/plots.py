@@ -15,6 +15,7 @@ from results import smooth
 COLOURS = {"none": "tab:gray", "layer": "tab:blue", "rms": "tab:red", "prms:0.25": "tab:orange",
            "prms:0.0625": "tab:brown"}  # fmt: skip
 WINDOW = 20  # steps
+LOSS_SHOWN = (1.0, 3.5)  # nats; curves that spike go to thousands
 plt.rcParams.update({"font.size": 8, "axes.grid": True, "grid.alpha": 0.3, "legend.frameon": False})
 
 
@@ -47,8 +48,7 @@ def loss(results, plan, folder):
             if runs:
                 band(axis, np.arange(1, plan.steps + 1), [smooth(r.loss, WINDOW) for r in runs], kind)
         axis.set(title=f"{depth} layers", xlabel="step")
-        axis.set_yscale("log")
-        axis.yaxis.set_minor_formatter("{x:g}")
+    axes[0].set_ylim(*LOSS_SHOWN)
     axes[0].set_ylabel("training loss, nats per byte")
     axes[0].legend()
     save(figure, folder, "claims-loss")

@@ -96,8 +96,8 @@ def loss_section(results, plan):
     return [
         "## Loss",
         "![training loss](img/claims-loss.png)",
-        prose("""Lines are means over seeds, bands reach from the lowest to the highest. Validation loss at the end,
-            mean and deviation over seeds:"""),
+        prose(f"""Lines are means over seeds, bands reach from the lowest to the highest; what is above
+            {plots.LOSS_SHOWN[1]} nats is cut off. Validation loss at the end, mean and deviation over seeds:"""),
         table(["norm", *(f"{d} layers" for d in plan.depths)], rows, " rrr"),
     ]
 
