@@ -47,11 +47,20 @@ static struct spec step_spec(size_t i)
     }
     s.d.divisor = i % 10 == 3 && s.d.kind == TN_RMS ? (double)s.d.n + 1 : 0;
     s.d.partial = i % 9 == 0 ? 1 + s.d.n / 3 % (s.d.group ? s.d.group : s.d.n) : 0;
+    if (i % 12 < 6)
+        s.dtype[OP_Y] = TN_F32;
     return s;
+}
+
+/* The forward adds their squares in f32 by fours. */
+static bool is_16bit(const struct spec *s)
+{
+    return s->dtype[OP_X] != TN_F32 && s->dtype[OP_Y] != TN_F32;
 }
 
 static void whole_rows_same_bits(void **state)
 {
+    struct oracle_report r = {0};
     (void)state;
     for (size_t i = 0; i < 1500; i++) {
         struct spec s = step_spec(i);
@@ -61,7 +70,10 @@ static void whole_rows_same_bits(void **state)
         assert_int_equal(tn_norm_forward(&s.d, &a.io, NULL), TN_OK);
         by_steps(&b);
         assert_null(case_trespass(&b));
-        check_same_output(&a, &b, OP_Y, "moments + rstd + apply");
+        if (!is_16bit(&s))
+            check_same_output(&a, &b, OP_Y, "moments + rstd + apply");
+        else if (oracle_check(&s.d, &b.before, ORACLE_FORWARD, &r))
+            check_fail(&s, r.text);
         case_free(&a);
         case_free(&b);
     }

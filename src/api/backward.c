@@ -49,7 +49,8 @@ static bool folds(const struct tn_grad_plan *g)
     for (size_t k = 0; k < sizeof in / sizeof *in; k++)
         if (in[k]->data && in[k]->dtype == TN_F64)
             return false;
-    return p->counted == p->group && p->count == (double)p->group && p->round_r == TN_NONE;
+    bool whole = p->counted == p->group;
+    return (whole || !p->centred) && p->count == (double)p->counted && p->round_r == TN_NONE;
 }
 
 static bool wants_anything(const struct backward *b)

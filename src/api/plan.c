@@ -169,13 +169,15 @@ static bool is_f32_or_less(const struct tn_operand *o)
     return !o->data || o->dtype == TN_F32 || is_half(o->dtype);
 }
 
-/* May a gated norm be f32 throughout? To f16 with a gate before too many roundings add up. */
+/* May a gated norm be f32 throughout? To f16 with a gate before only if x act(gate) is rounded once (vf_gated). */
 static bool gate_fits_f32(const struct tn_plan *p, tn_grade grade)
 {
     bool plain = p->source == TN_STATS_OWN && !p->centred && !p->bias.data && !p->residual.data &&
                  !p->mod_scale.data && !p->mod_shift.data && p->positions == 1 && p->round_r == TN_NONE &&
                  p->round_w == TN_NONE && p->round_p == TN_NONE && (p->round_h != TN_F32 || grade == TN_FAST);
-    bool exact_enough = p->y.dtype == TN_BF16 || (p->y.dtype == TN_F16 && p->gate_place == TN_GATE_AFTER);
+    bool f16 = p->x.dtype == TN_F16 && p->gate.dtype == TN_F16;
+    bool exact_enough =
+        p->y.dtype == TN_BF16 || (p->y.dtype == TN_F16 && (p->gate_place == TN_GATE_AFTER || f16));
     return plain && is_f32_or_less(&p->x) && is_f32_or_less(&p->gate) && is_f32_or_less(&p->weight) &&
            is_f32_or_less(&p->y) && (exact_enough || grade == TN_FAST);
 }
@@ -187,6 +189,8 @@ static enum tn_algo choose_algo(const struct tn_plan *p, tn_grade grade, bool un
     if ((p->gate_place && !gate_fits_f32(p, grade)) || p->quantised || unusual_count ||
         (p->offset != 0.0 && p->offset != 1.0) || (has_offset && f32_out))
         return TN_A64;
+    if (grade != TN_FAST && p->gate_place == TN_GATE_BEFORE && p->y.dtype == TN_F16 && p->round_h == TN_NONE)
+        return has_offset ? TN_A64 : TN_A2P; /* fewer roundings: those of a gate before count twice */
     if (grade == TN_FAST || p->gate_place)
         return TN_A32;
     if (p->bias.data || (p->centred && (!is_half(p->y.dtype) || p->round_h == TN_F32)))
@@ -211,6 +215,9 @@ static void choose_arithmetic(const tn_norm_desc *d, const tn_norm_io *io, struc
     bool own_count = d->divisor > 0 || d->partial;
     tn_dtype s = p->residual.data ? p->sum_dtype : p->x.dtype;
     p->algo = choose_algo(p, d->grade, own_count);
+    p->short_squares = !p->centred && is_half(s) && p->algo == TN_A32 && is_half(p->y.dtype) &&
+                       !p->gate_place && p->source == TN_STATS_OWN;
+    p->brief_act = !p->wide_sums && (p->y.dtype == TN_F32 || is_half(p->y.dtype));
     p->raw_moments = p->centred && is_half(s) && is_half(p->y.dtype) && !own_count;
 }
 
@@ -246,5 +253,7 @@ tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_c
         status = check_overlap(p);
     if (status == TN_OK)
         choose_arithmetic(&d, &operands, p);
+    if (call == TN_BACKWARD) /* of which the results are the gradients */
+        p->brief_act = p->short_squares = false;
     return status;
 }

@@ -30,6 +30,12 @@ struct apply {
 /* Below this the two-part product x*r would lose its low part: such blocks take TN_A64. */
 #define TN_H32_TINY 0x1p-100f
 
+/* Below this f32 arithmetic is not what it should be: the product x*r is subnormal, or the low part of two is. */
+TN_INLINE float tiny_limit(enum tn_algo algo)
+{
+    return algo == TN_A2P ? TN_H32_TINY : 0x1p-126f;
+}
+
 /* Beyond this |mean| / sigma the two f32 parts of the mean are too short. */
 #define TN_MEAN32_MAX 0x1p10
 
@@ -141,7 +147,8 @@ TN_INLINE vf apply_block(const struct variant k, vf x, vf w, vf b, vf gate, cons
     if (k.algo == TN_A64)
         return apply_f64(k, x, w, b, a);
     vf t = apply_scaled(k, x, a);
-    bool tiny = k.may_be_tiny && vf_any_tiny(t, TN_H32_TINY);
+    const float limit = tiny_limit(k.algo);
+    bool tiny = k.may_be_tiny && vt_any(vt_tiny(vt_none(), t, limit), limit);
     if (TN_UNLIKELY(tiny || (k.gated && vf_any_less(gate_margin(gate), 0.0f)))) {
         vd y = apply_wide(k, vd_from_vf(x), vd_from_vf(w), vd_from_vf(b), a);
         return vd_to_vf(k.gated ? vd_mul(y, vd_act(k.act, true, vd_from_vf(gate))) : y);

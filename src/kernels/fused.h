@@ -2,8 +2,8 @@
  * quantised, of wide.h) without their buffers. This file has the steps of one row; the loops over rows:
  *
  *   fused_rows (fused_rows.h)   while a row is applied the next one is summed, so that the memory never waits
- *   batched_rows (batch.h)      several rows share their lane sums, square roots and widened parameters
- *   gated_rows (fused_rows.h)   a gate before is computed once, into a row buffer */
+ *   batched_rows (batch.h)      several rows share their lane sums, square roots and widened parameters; a gate before
+ *                               is computed once, into a buffer */
 #ifndef TN_FUSED_H
 #define TN_FUSED_H
 
@@ -24,6 +24,7 @@ typedef void careful_block(const struct fused_row *row, size_t i, size_t left, c
 /* What the first pass over a row adds up. */
 enum first_pass {
     FIRST_SQUARES,
+    FIRST_SHORT, /* squares of 16-bit values, partly in f32 */
     FIRST_ROUGH, /* values in f32; a second pass over the row corrects the mean */
     FIRST_RAW    /* values and squares */
 };
@@ -50,7 +51,7 @@ TN_INLINE struct fused_row fused_row_at(const struct fused k, const struct group
     }
     if (k.extra == TN_GATED_BEFORE) {
         row.in.gated = true;
-        row.in.act32 = k.v.algo == TN_A32;
+        row.in.act32 = k.v.algo != TN_A64;
         row.in.gate = group_row(at, &p->gate);
     }
     if (k.extra == TN_GATED_AFTER)
@@ -84,6 +85,8 @@ TN_INLINE void add_first(const struct fused k, struct input in, size_t n, struct
         sum_both(&in, n, &f->s, &f->q);
     else if (k.first == FIRST_SQUARES)
         sum_squares(&in, n, &f->s);
+    else if (k.first == FIRST_SHORT)
+        sum_short_squares(&in, n, &f->s);
     else
         sum_rough(&in, n, &f->rough);
 }
@@ -95,6 +98,18 @@ TN_INLINE double centred_variance(const struct tn_plan *p, const struct input *i
     sum_centred(in, p->group, st->mh, &d1, &d2);
     double sum1 = lanes_sum(d1), sum2 = lanes_sum(d2);
     return stat_variance(p, sum1, sum2, &st->ml);
+}
+
+/* The sum of squares of a 16-bit row as f64 has it. */
+static TN_NOINLINE double full_squares(tn_dtype dtype, const void *x, size_t n)
+{
+    struct lanes s = lanes_zero();
+    const struct input bf16 = input_of(TN_BF16, x), f16 = input_of(TN_F16, x);
+    if (dtype == TN_BF16)
+        sum_squares(&bf16, n, &s);
+    else
+        sum_squares(&f16, n, &s);
+    return lanes_sum(s);
 }
 
 /* From the first sums of a group to its statistics. */
@@ -109,6 +124,8 @@ TN_INLINE void fused_finish(const struct fused k, const struct group_ref *at, co
     }
     double sum = k.first == FIRST_ROUGH ? vd_sum(rough_lanes(f->rough)) : lanes_sum(f->s), v = sum / p->count;
     bool done = !k.v.centred;
+    if (k.first == FIRST_SHORT && TN_UNLIKELY(!short_mean_holds(v)))
+        v = full_squares(k.v.x, stored_input(first).x, p->group) / p->count;
     if (k.first == FIRST_RAW)
         done = stat_raw_moments(p, sum, lanes_sum(f->q), st, &v);
     for (int pass = k.first == FIRST_RAW; !done; pass++) {
@@ -138,8 +155,11 @@ struct fused_apply {
 TN_INLINE void store_group(const struct fused k, const struct fused_row *row, bool stream, size_t i,
                            const vf *y)
 {
-    if (!stream && TN_VEC_GROUP == 4) {
-        vf_store4(k.v.y, row->y, i, y);
+    if (TN_VEC_GROUP == 4) {
+        if (stream)
+            vf_stream4(k.v.y, row->y, i, y);
+        else
+            vf_store4(k.v.y, row->y, i, y);
         return;
     }
     for (size_t j = 0; j < TN_VEC_GROUP; j++) {
@@ -228,8 +248,9 @@ TN_INLINE void apply_group(const struct fused k, const struct fused_row *row, si
 {
     const struct input in = stored_input(&row->in);
     const tn_dtype wt = k.v.has_w ? k.v.w : TN_F32;
-    const bool tested = k.v.may_be_tiny || k.v.gated;
-    vf y[TN_VEC_GROUP], least = vf_set1(1.0f);
+    const float limit = tiny_limit(k.v.algo);
+    vf y[TN_VEC_GROUP], margin = vf_set1(1.0f);
+    vt tiny = vt_none();
     for (size_t j = 0; j < TN_VEC_GROUP; j++) {
         vf x = vf_load(k.v.x, in.x, i + 16 * j);
         vf w = k.v.has_w ? vf_load(wt, row->w, i + 16 * j) : x;
@@ -237,14 +258,14 @@ TN_INLINE void apply_group(const struct fused k, const struct fused_row *row, si
         vf t = apply_scaled(k.v, x, &f->a);
         y[j] = apply_f32(k.v, x, t, w, b, &f->a);
         if (k.v.may_be_tiny)
-            least = vf_min(vf_abs(t), least);
+            tiny = vt_tiny(tiny, t, limit);
         if (k.v.gated) {
             vf gate = vf_load(k.v.x, row->gate, i + 16 * j);
-            least = vf_min(gate_margin(gate), least);
+            margin = vf_min(gate_margin(gate), margin);
             y[j] = vf_mul(y[j], vf_act(TN_SILU, gate));
         }
     }
-    if (tested && TN_UNLIKELY(vf_any_less(least, TN_H32_TINY))) { /* or there is but a zero */
+    if (TN_UNLIKELY((k.v.may_be_tiny && vt_any(tiny, limit)) || (k.v.gated && vf_any_less(margin, 0.0f)))) {
         for (size_t j = 0; j < TN_VEC_GROUP; j++)
             careful(k, row, i + 16 * j, 16, &f->a);
         return;
@@ -342,6 +363,41 @@ static inline void next_group(struct group_ref *at)
     }
 }
 
+/* Bytes from an operand's group to the next one of the same rows[0]: `wraps`, where that is in the next row. */
+TN_INLINE ptrdiff_t group_step(const struct tn_plan *p, const struct tn_operand *o, bool wraps)
+{
+    const ptrdiff_t group = (ptrdiff_t)p->group * o->inner;
+    return !wraps ? group : o->stride[1] - (ptrdiff_t)(p->groups - 1) * group;
+}
+
+/* next_group, and fused_row_at of that. */
+TN_INLINE void next_row(const struct fused k, struct group_ref *at, struct fused_row *row)
+{
+    const struct tn_plan *p = at->p;
+    const size_t i0 = at->i0;
+    next_group(at);
+    if (TN_UNLIKELY(at->i0 != i0)) {
+        if (at->i0 < p->rows[0])
+            *row = fused_row_at(k, at);
+        return;
+    }
+    const bool wraps = at->g == 0;
+    row->in.x = (const char *)row->in.x + group_step(p, &p->x, wraps);
+    row->y += group_step(p, &p->y, wraps);
+    if (k.v.has_w)
+        row->w += group_step(p, &p->weight, wraps);
+    if (k.v.has_w && k.v.centred && row->b)
+        row->b += group_step(p, &p->bias, wraps);
+    if (k.extra == TN_ADDS) {
+        row->in.residual = (const char *)row->in.residual + group_step(p, &p->residual, wraps);
+        row->in.sum = (char *)row->in.sum + group_step(p, &p->sum, wraps);
+    }
+    if (k.extra == TN_GATED_BEFORE)
+        row->in.gate = (const char *)row->in.gate + group_step(p, &p->gate, wraps);
+    if (k.extra == TN_GATED_AFTER)
+        row->gate += group_step(p, &p->gate, wraps);
+}
+
 /* The plan of a group whose first pass has stored the sum. */
 TN_INLINE struct tn_plan after_first_pass(const struct tn_plan *p)
 {
@@ -358,7 +414,17 @@ static TN_NOINLINE void store_better_stats(const struct group_ref *at)
 {
     struct tn_plan stored = after_first_pass(at->p);
     struct group_ref again = {&stored, at->i0, at->i1, at->g};
-    wide_stats(&again);
+    better_stats(&again);
+}
+
+/* The rstd of a 16-bit row from full_squares, which is what better_stats has. `added`: of the stored sum. */
+static TN_NOINLINE void store_full_stats(tn_dtype dtype, bool added, const struct group_ref *at)
+{
+    const struct tn_plan *p = at->p;
+    struct tn_stat st = {0, 0, 0, 0, 1.0, false};
+    const char *x = group_row(at, added ? &p->sum : &p->x);
+    stat_rstd(p, full_squares(dtype, x, p->group) / p->count, &st);
+    write_stats(at, &st);
 }
 
 /* A group that leaves f32's range: all again in f64. */
@@ -380,10 +446,12 @@ TN_INLINE bool fused_start(const struct fused k, const struct group_ref *at, con
         rescue_group(at);
         return false;
     }
-    if (TN_UNLIKELY(stores_better_stats(at->p)) && at->p->source == TN_STATS_OWN)
-        store_better_stats(at);
-    else
+    if (TN_LIKELY(!stores_better_stats(at->p)) || at->p->source != TN_STATS_OWN)
         write_stats(at, st);
+    else if (k.first == FIRST_SHORT)
+        store_full_stats(k.v.x, k.extra == TN_ADDS, at);
+    else
+        store_better_stats(at);
     f->a = apply_setup(st);
     f->fold = st->fold;
     f->stream = at->p->stream;

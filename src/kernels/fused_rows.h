@@ -47,6 +47,18 @@ TN_INLINE void fused_rows(const struct fused k, const struct tn_plan *p, size_t 
 
 /* ---- gate before ---- */
 
+/* What x * act(gate) is kept as. */
+TN_INLINE tn_dtype gated_dtype(const struct fused k)
+{
+    return k.v.algo == TN_A64 ? TN_F64 : TN_F32;
+}
+
+/* A row of those, with room for the last 16. */
+TN_INLINE size_t gated_row_bytes(const struct fused k, size_t n)
+{
+    return round_up16(n) * tn_element_size(gated_dtype(k));
+}
+
 /* s = x * act(gate) of a row to `s` (f32 or f64), its squares to sums; false: a gate is beyond the range of vf_act. */
 TN_INLINE bool gate_row(const struct fused k, const struct input *in, size_t n, void *s, struct lanes *sums)
 {
@@ -54,7 +66,7 @@ TN_INLINE bool gate_row(const struct fused k, const struct input *in, size_t n, 
     for (size_t i = 0; i < n; i += 16) {
         const bool tail = n - i < 16;
         vd v;
-        if (k.v.algo == TN_A32) {
+        if (k.v.algo != TN_A64) {
             vf t = input_f32(in, i, tail, n - i);
             vf gate = tail ? vf_load_n(in->dtype, in->gate, i, n - i) : vf_load(in->dtype, in->gate, i);
             margin = vf_min(tail ? last_margin(gate, t, n - i) : gated_margin(gate, t), margin);
@@ -70,30 +82,6 @@ TN_INLINE bool gate_row(const struct fused k, const struct input *in, size_t n, 
             sums->a = vd_fma(v, v, sums->a);
     }
     return !vf_any_less(margin, 0.0f);
-}
-
-TN_INLINE void gated_rows(const struct fused k, const struct tn_plan *p, size_t r0, size_t r1)
-{
-    _Alignas(64) double buffer[TN_GATED_MAX];
-    const size_t n = p->group, count = (r1 - r0) * p->groups;
-    struct group_ref at = {p, r0 / p->rows[1], r0 % p->rows[1], 0};
-    struct fused buffered = k;
-    buffered.v.x = k.v.algo == TN_A32 ? TN_F32 : TN_F64;
-    for (size_t done = 0; done < count; done++, next_group(&at)) {
-        struct fused_row row = fused_row_at(k, &at);
-        struct lanes sums = lanes_zero();
-        struct tn_stat st = {0, 0, 0, 0, 1.0, false};
-        struct fused_apply f = {0};
-        bool in_range = gate_row(k, &row.in, n, buffer, &sums);
-        stat_rstd(p, lanes_sum(sums) / p->count, &st);
-        if (!fused_start(k, &at, &st, in_range, &f))
-            continue;
-        row.in = input_of(buffered.v.x, buffer);
-        for (size_t i = 0; i < n; i += TN_PIECE)
-            apply_piece(buffered, &row, i, n, &f);
-    }
-    if (p->stream)
-        vf_stream_end();
 }
 
 #endif

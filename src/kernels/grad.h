@@ -246,9 +246,7 @@ static TN_NOINLINE void grad_row_sums(const struct tn_grad_plan *gp, const struc
             vd g = vd_load(b->g + k), h = vd_load(b->h + k);
             if (n - k < 16)
                 h = vd_first(h, n - k);
-            vd counted = h;
-            if (i + k + 16 > p->counted)
-                counted = vd_first(h, p->counted > i + k ? p->counted - (i + k) : 0);
+            vd counted = counted_lanes(p, i + k, h);
             if (k & 16)
                 grad_step(p->centred, g, h, counted, &s.gh.b, &s.g.b, &s.h.b);
             else
@@ -271,10 +269,11 @@ static TN_NOINLINE void grad_fold_pass(const struct tn_grad_plan *gp, const stru
             vd g = vd_load(b->g + k), d = vd_load(b->d + k);
             if (n - k < 16)
                 d = vd_first(d, n - k);
+            vd counted = counted_lanes(p, i + k, d);
             if (k & 16)
-                fold_step(p->centred, d, g, &s.d.b, &s.dd.b, &s.g.b, &s.gd.b);
+                fold_step(p->centred, d, counted, g, &s.d.b, &s.dd.b, &s.g.b, &s.gd.b);
             else
-                fold_step(p->centred, d, g, &s.d.a, &s.dd.a, &s.g.a, &s.gd.a);
+                fold_step(p->centred, d, counted, g, &s.d.a, &s.dd.a, &s.g.a, &s.gd.a);
         }
     }
     *sums = s;
@@ -286,9 +285,11 @@ static TN_NOINLINE void grad_fold_row(const struct tn_grad_plan *gp, const struc
     struct fold_lanes sums;
     *gs = (struct grad_stat){.st = {.scale = 1.0}};
     grad_fold_pass(gp, at, b, gs, &sums);
-    if (!fold_finish(at, at->p->centred, false, &sums, &gs->fold)) {
+    struct fold_sums joined = fold_join(&sums);
+    if (!fold_finish(at, at->p->centred, false, &joined, &gs->fold)) {
         grad_fold_pass(gp, at, b, gs, &sums);
-        fold_finish(at, at->p->centred, true, &sums, &gs->fold);
+        joined = fold_join(&sums);
+        fold_finish(at, at->p->centred, true, &joined, &gs->fold);
     }
 }
 
@@ -355,18 +356,13 @@ static TN_NOINLINE void grad_elements(const struct tn_grad_plan *gp, const struc
                                       const struct grad_stat *gs, size_t i, size_t n, struct grad_buffers *b)
 {
     const struct tn_plan *p = at->p;
-    const vd r = vd_set1(gs->st.rh), scale = vd_set1(gs->st.scale), minus_k = vd_set1(gs->fold.minus_k),
-             c = vd_set1(gs->fold.c);
+    const vd r = vd_set1(gp->folds ? gs->fold.r : gs->st.rh), scale = vd_set1(gs->st.scale),
+             minus_k = vd_set1(gs->fold.minus_k), c = vd_set1(gs->fold.c);
     for (size_t k = 0; k < n; k += 16) {
         vd g = vd_load(b->g + k), h = vd_load(b->h + k);
-        vd dx = gp->folds ? fold_dx(p->centred, vd_load(b->d + k), g, vd_set1(gs->fold.r), minus_k, c)
+        vd dx = gp->folds ? fold_dx(p->centred, vd_load(b->d + k), g, r, minus_k, c)
                           : grad_x(p->centred, g, h, vd_set1(gs->c0), vd_set1(gs->c1), r);
-        if (p->counted != p->group &&
-            i + k + 16 > p->counted) { /* past the counted elements only r G is left */
-            size_t left = p->counted > i + k ? p->counted - (i + k) : 0;
-            vd rest = vd_mul(g, r);
-            dx = vd_add(vd_first(dx, left), vd_sub(rest, vd_first(rest, left)));
-        }
+        dx = past_counted(p, i + k, dx, vd_mul(g, r));
         if (gs->st.scale != 1.0)
             dx = vd_mul(dx, scale);
         vd_store(b->h + k, dx);

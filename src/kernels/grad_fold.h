@@ -3,7 +3,7 @@
  *
  *     h = d r + hc,   dx = G r + (c - d k)      with k = r^3 <(G - c0) d> phi,   c = ml k - c0 r,   hc = -ml r
  *
- * ml = m - shift. For groups that are counted in full and whose inputs are not f64 (docs/backward.md). */
+ * ml = m - shift. For groups whose inputs are not f64 and, for LayerNorm, that are counted in full (docs/backward.md). */
 #ifndef TN_GRAD_FOLD_H
 #define TN_GRAD_FOLD_H
 
@@ -27,9 +27,26 @@ TN_INLINE struct fold_lanes fold_zero(void)
     return (struct fold_lanes){lanes_zero(), lanes_zero(), lanes_zero(), lanes_zero()};
 }
 
-TN_INLINE void fold_step(bool centred, vd d, vd g, vd *sum_d, vd *sum_dd, vd *sum_g, vd *sum_gd)
+/* v of elements [i, i + 16): zeros instead of what the statistics do not count. */
+TN_INLINE vd counted_lanes(const struct tn_plan *p, size_t i, vd v)
 {
-    *sum_dd = vd_fma(d, d, *sum_dd);
+    return i + 16 <= p->counted || p->counted == p->group ? v
+                                                          : vd_first(v, p->counted > i ? p->counted - i : 0);
+}
+
+/* dx of elements [i, i + 16): of those that the statistics do not count only `rest` = r G is left. */
+TN_INLINE vd past_counted(const struct tn_plan *p, size_t i, vd dx, vd rest)
+{
+    if (i + 16 <= p->counted || p->counted == p->group)
+        return dx;
+    const size_t left = p->counted > i ? p->counted - i : 0;
+    return vd_add(vd_first(dx, left), vd_sub(rest, vd_first(rest, left)));
+}
+
+/* counted: d where it counts, else 0. */
+TN_INLINE void fold_step(bool centred, vd d, vd counted, vd g, vd *sum_d, vd *sum_dd, vd *sum_g, vd *sum_gd)
+{
+    *sum_dd = vd_fma(counted, counted, *sum_dd);
     *sum_gd = vd_fma(g, d, *sum_gd);
     if (centred) {
         *sum_d = vd_add(*sum_d, d);
@@ -52,22 +69,33 @@ static TN_NOINLINE double grad_phi(const struct tn_plan *p, double r, double sca
     return r < (given_f32 ? (double)(float)limit : limit) ? 1.0 : 0.0;
 }
 
+/* The same, lanes joined: of one row. */
+struct fold_sums {
+    vd d, dd, g, gd;
+};
+
+TN_INLINE struct fold_sums fold_join(const struct fold_lanes *s)
+{
+    return (struct fold_sums){vd_add(s->d.a, s->d.b), vd_add(s->dd.a, s->dd.b), vd_add(s->g.a, s->g.b),
+                              vd_add(s->gd.a, s->gd.b)};
+}
+
 /* From the sums to what applies them. False: the variance is too small beside the squared mean; f->shift is now the
  * mean, to sum again with. */
-TN_INLINE bool fold_finish(const struct group_ref *at, bool centred, bool again,
-                           const struct fold_lanes *sums, struct grad_fold *f)
+TN_INLINE bool fold_finish(const struct group_ref *at, bool centred, bool again, const struct fold_sums *sums,
+                           struct grad_fold *f)
 {
     const struct tn_plan *p = at->p;
     struct tn_stat st = {0, 0, 0, 0, 1.0, false};
-    double dd = lanes_sum(sums->dd), gd = lanes_sum(sums->gd), d = 0.0, c0 = 0.0, ml = 0.0, v;
+    double dd = vd_sum(sums->dd), gd = vd_sum(sums->gd), d = 0.0, c0 = 0.0, ml = 0.0, v;
     if (centred) {
-        d = lanes_sum(sums->d);
+        d = vd_sum(sums->d);
         v = stat_variance(p, d, dd, &ml);
         if (!again && TN_UNLIKELY(!(v * TN_GRAD_FOLD_LIMIT >= ml * ml))) {
             f->shift = ml;
             return false;
         }
-        c0 = lanes_sum(sums->g) / p->count;
+        c0 = vd_sum(sums->g) / p->count;
         gd -= c0 * d;
     } else {
         v = dd / p->count;
@@ -86,6 +114,70 @@ TN_INLINE bool fold_finish(const struct group_ref *at, bool centred, bool again,
     double k = c1 * r * r;
     f->minus_k = -k;
     f->c = fma(ml, k, -(c0 * r)); /* not -fma(): its -0 is gcc's +0 */
+    return true;
+}
+
+/* ---- sixteen rows at once ---- */
+
+#define TN_FOLD_ROWS 16
+
+struct fold_rows {
+    double r[TN_FOLD_ROWS], hc[TN_FOLD_ROWS], minus_k[TN_FOLD_ROWS], c[TN_FOLD_ROWS];
+};
+
+TN_INLINE vd fold_sum_rows(const struct fold_sums *sums, size_t m, size_t which)
+{
+    vd rows[TN_FOLD_ROWS];
+    for (size_t j = 0; j < m; j++)
+        rows[j] = which == 0 ? sums[j].d : which == 1 ? sums[j].dd : which == 2 ? sums[j].g : sums[j].gd;
+    for (size_t j = m; j < TN_FOLD_ROWS; j++)
+        rows[j] = vd_set1(0.0);
+    return vd_sum_rows(rows);
+}
+
+/* fold_finish of the groups from refs[0] to refs[m - 1], shift 0, eps inside. False: one of them is not common. */
+TN_INLINE bool fold_finish_rows(const struct group_ref *refs, size_t m, bool centred,
+                                const struct fold_sums *sums, struct fold_rows *out)
+{
+    const struct tn_plan *p = refs->p;
+    const vd count = vd_set1(p->count), zero = vd_set1(0.0), one = vd_set1(1.0), minus = vd_set1(-1.0);
+    vd dd = fold_sum_rows(sums, m, 1), gd = fold_sum_rows(sums, m, 3), ml = zero, c0 = zero, v;
+    if (p->eps_mode != TN_EPS_INSIDE || p->count != (double)p->counted)
+        return false;
+    if (centred) {
+        vd d = fold_sum_rows(sums, m, 0);
+        ml = vd_div(d, count);
+        v = vd_div(vd_sub(dd, vd_mul(d, ml)), count);
+        c0 = vd_div(fold_sum_rows(sums, m, 2), count);
+        gd = vd_sub(gd, vd_mul(c0, d));
+    } else {
+        v = vd_div(dd, count);
+    }
+    /* below 0 where the variance is large enough, and v + eps not 0; a NaN says nothing */
+    vd margin = vd_sub(vd_mul(ml, ml), vd_mul(v, vd_set1(TN_GRAD_FOLD_LIMIT)));
+    margin = vd_max(vd_sub(vd_set1(p->eps > 0.0 ? -1.0 : 0.0), vd_add(v, vd_set1(p->eps))), margin);
+    vd good = vd_select_neg(margin, one, zero), r;
+    if (vd_sum(vd_first(good, m)) != (double)m)
+        return false;
+    if (p->source == TN_STATS_GIVEN) {
+        double mh[TN_FOLD_ROWS] = {0}, rh[TN_FOLD_ROWS] = {0};
+        for (size_t j = 0; j < m; j++) {
+            struct tn_stat st;
+            read_given(&refs[j], &st);
+            mh[j] = st.mh;
+            rh[j] = st.rh;
+        }
+        r = vd_load(rh);
+        ml = centred ? vd_load(mh) : zero;
+    } else {
+        r = vd_div(one, vd_sqrt(vd_add(v, vd_set1(p->eps))));
+    }
+    vd c1 = vd_mul(vd_div(gd, count), r), k = vd_mul(vd_mul(c1, r), r);
+    vd_store(out->r, r);
+    /* 0 - x would lose the sign of a zero */
+    vd_store(out->hc, vd_mul(vd_mul(ml, r), minus));
+    vd_store(out->minus_k, vd_mul(k, minus));
+    vd_store(out->c, vd_fma(ml, k, vd_mul(vd_mul(c0, r), minus)));
     return true;
 }
 

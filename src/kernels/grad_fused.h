@@ -9,7 +9,7 @@
 #include "kernels/grad.h"
 #include "kernels/grad_columns.h"
 
-#define TN_GRAD_ROWS 8                 /* at most, at a time */
+#define TN_GRAD_ROWS TN_FOLD_ROWS      /* at most, at a time */
 #define TN_GRAD_TILE ((size_t)16384)   /* elements of x in those */
 #define TN_GRAD_WEIGHTS ((size_t)1024) /* elements of w that are kept in f64 */
 #define TN_GRAD_GATES ((size_t)4096)   /* elements whose sigmoid is kept */
@@ -22,6 +22,7 @@ struct grad_kind {
 };
 
 struct grad_row {
+    const struct tn_plan *p;
     const char *x, *dy, *dsum, *residual, *gate;
     char *dx, *dresidual, *dgate;
     double *small; /* fold_small of the gate, from element t->small_from on */
@@ -38,6 +39,9 @@ struct grad_tile {
     bool kept; /* `small` is of the whole row */
     size_t small_from;
     bool fresh; /* nothing in the column sums yet */
+    bool stream;
+    size_t
+        ahead; /* bytes from a row to the one of the next tile, to fetch it; 0: in the caches, or elsewhere */
     bool rounds;
 };
 
@@ -51,6 +55,12 @@ TN_INLINE size_t grad_size(const struct grad_kind k)
 TN_INLINE bool grad_gated(const struct grad_kind k)
 {
     return k.extra == TN_GATED_BEFORE || k.extra == TN_GATED_AFTER;
+}
+
+/* Kinds that may have to count a part of the row only. */
+TN_INLINE bool grad_partial(const struct grad_kind k)
+{
+    return !k.centred && k.extra == TN_PLAIN;
 }
 
 TN_INLINE vd grad_widen(tn_dtype dt, bool tail, const void *p, size_t i, size_t left)
@@ -97,7 +107,8 @@ TN_INLINE void fused_step(const struct grad_kind k, bool tail, const struct grad
         g = vd_mul(g, value);
     if (k.w != TN_NONE)
         g = vd_mul(g, vd_load(wide));
-    fold_step(k.centred, d, g, sum_d, sum_dd, sum_g, sum_gd);
+    fold_step(k.centred, d, grad_partial(k) ? counted_lanes(row->p, i, d) : d, g, sum_d, sum_dd, sum_g,
+              sum_gd);
 }
 
 /* Adds elements [i, end). */
@@ -141,8 +152,9 @@ TN_INLINE void fused_weights(const struct grad_kind k, const struct grad_tile *t
 
 /* Sums of rows [first, last) of a tile. `wide` holds the w of a row that is short enough. */
 TN_INLINE void fused_tile_sums(const struct grad_kind k, const struct grad_tile *t, size_t first, size_t last,
-                               double *wide, struct fold_lanes *sums)
+                               double *wide, struct fold_sums *joined)
 {
+    struct fold_lanes sums[TN_GRAD_ROWS];
     for (size_t r = first; r < last; r++)
         sums[r] = fold_zero();
     for (size_t i = 0; i < t->n; i += TN_GRAD_WEIGHTS) {
@@ -156,6 +168,8 @@ TN_INLINE void fused_tile_sums(const struct grad_kind k, const struct grad_tile 
             fused_sums(k, row, wide, row->small + (t->kept ? i : 0), i, end, &sums[r]);
         }
     }
+    for (size_t r = first; r < last; r++)
+        joined[r] = fold_join(&sums[r]);
 }
 
 /* ---- columns ---- */
@@ -169,16 +183,31 @@ TN_INLINE void store_dx(const struct grad_kind k, bool tail, char *to, size_t i,
 }
 
 /* Writes dx and dresidual. */
-TN_INLINE void fused_grad_elements(const struct grad_kind k, bool tail, const struct grad_row *row, size_t i,
-                                   size_t left, vd dx)
+TN_INLINE void fused_grad_elements(const struct grad_kind k, bool tail, bool stream,
+                                   const struct grad_row *row, size_t i, size_t left, vd dx)
 {
     if (row->dsum)
         dx = vd_add(dx, grad_widen(k.x, tail, row->dsum, i, left));
     vf out = vd_to_vf(dx);
-    if (row->dx)
+    if (row->dx && k.x == TN_F32 && !tail && stream)
+        vf_stream(TN_F32, row->dx, i, out);
+    else if (row->dx)
         store_dx(k, tail, row->dx, i, left, out);
     if (row->dresidual)
         store_dx(k, tail, row->dresidual, i, left, out);
+}
+
+/* The same elements of the next tile, to L2. */
+TN_INLINE void fetch_next_tile(const struct grad_kind k, const struct grad_tile *t,
+                               const struct grad_row *row, size_t i)
+{
+    const size_t at = i * grad_size(k) + t->ahead;
+    if (k.x != TN_F32 && i % 32 != 0)
+        return;
+    __builtin_prefetch(row->x + at, 0, 2);
+    __builtin_prefetch(row->dy + at, 0, 2);
+    if (k.extra == TN_ADDS)
+        __builtin_prefetch(row->residual + at, 0, 2);
 }
 
 /* One row at columns [i, i + 16), or `left` of them. */
@@ -186,6 +215,8 @@ TN_INLINE void fused_grad_block(const struct grad_kind k, bool tail, const struc
                                 const struct grad_row *row, size_t i, size_t left, vd w, vd *dw, vd *db)
 {
     const vd r = vd_set1(row->f.r);
+    if (t->ahead)
+        fetch_next_tile(k, t, row, i);
     vd d = grad_input(k, tail, row, i, left), e = grad_widen(k.x, tail, row->dy, i, left), value = e,
        slope = e;
     if (grad_gated(k))
@@ -216,12 +247,14 @@ TN_INLINE void fused_grad_block(const struct grad_kind k, bool tail, const struc
         return;
     vd g = k.w != TN_NONE ? vd_mul(e, w) : e;
     vd dx = fold_dx(k.centred, d, g, r, vd_set1(row->f.minus_k), vd_set1(row->f.c));
+    if (grad_partial(k))
+        dx = past_counted(row->p, i, dx, vd_mul(g, r));
     if (k.extra == TN_GATED_BEFORE) {
         if (row->dgate)
             store_dx(k, tail, row->dgate, i, left, vd_to_vf(vd_mul(dx, slope)));
         dx = vd_mul(dx, value);
     }
-    fused_grad_elements(k, tail, row, i, left, dx);
+    fused_grad_elements(k, tail, t->stream, row, i, left, dx);
 }
 
 TN_INLINE void fused_grad_columns(const struct grad_kind k, bool tail, const struct grad_tile *t, size_t i,
@@ -272,22 +305,51 @@ TN_INLINE void fused_tile_columns(const struct grad_kind k, struct grad_tile *t)
 TN_INLINE void fused_grad_tile(const struct grad_kind k, const struct group_ref *refs, struct grad_tile *t,
                                double *wide)
 {
-    struct fold_lanes sums[TN_GRAD_ROWS];
+    struct fold_sums sums[TN_GRAD_ROWS];
+    struct fold_rows folded;
     for (size_t r = 0; grad_gated(k) && t->kept && r < t->count; r++)
         fold_small_row(k.x, t->rows[r].gate, t->n, t->rows[r].small);
     fused_tile_sums(k, t, 0, t->count, wide, sums);
-    for (size_t r = 0; r < t->count; r++)
-        if (!fold_finish(&refs[r], k.centred, false, &sums[r], &t->rows[r].f)) {
+    const bool common = t->count > 2 && fold_finish_rows(refs, t->count, k.centred, sums, &folded);
+    for (size_t r = 0; r < t->count; r++) {
+        struct grad_fold *f = &t->rows[r].f;
+        if (common) {
+            *f = (struct grad_fold){0.0, folded.r[r], folded.hc[r], folded.minus_k[r], folded.c[r]};
+        } else if (!fold_finish(&refs[r], k.centred, false, &sums[r], f)) {
             fused_tile_sums(k, t, r, r + 1, wide, sums);
-            fold_finish(&refs[r], k.centred, true, &sums[r], &t->rows[r].f);
+            fold_finish(&refs[r], k.centred, true, &sums[r], f);
         }
+    }
     fused_tile_columns(k, t);
+}
+
+/* The row after `from`, with the same rows[0]. */
+static inline void grad_next_row(const struct grad_kind k, const struct tn_grad_plan *gp,
+                                 const struct grad_row *from, struct grad_row *to)
+{
+    const struct tn_plan *p = &gp->forward;
+    *to = *from;
+    to->x += p->x.stride[1];
+    to->dy += gp->dy.stride[1];
+    if (k.extra == TN_ADDS)
+        to->residual += p->residual.stride[1];
+    if (grad_gated(k))
+        to->gate += p->gate.stride[1];
+    if (to->dsum)
+        to->dsum += gp->dsum.stride[1];
+    if (to->dgate)
+        to->dgate += gp->dgate.stride[1];
+    if (to->dx)
+        to->dx += gp->dx.stride[1];
+    if (to->dresidual)
+        to->dresidual += gp->dresidual.stride[1];
 }
 
 static inline void grad_tile_row(const struct grad_kind k, const struct tn_grad_plan *gp,
                                  const struct group_ref *at, struct grad_row *row)
 {
     const struct tn_plan *p = at->p;
+    row->p = p;
     row->x = group_row(at, &p->x);
     row->dy = group_row(at, &gp->dy);
     row->residual = k.extra == TN_ADDS ? group_row(at, &p->residual) : NULL;
@@ -311,6 +373,15 @@ static inline size_t grad_tile_rows(const struct grad_kind k, const struct tn_gr
     return gp->slots <= 1 && shared ? most : 1;
 }
 
+/* The first group of the next row. */
+static inline void next_rows(struct group_ref *at)
+{
+    if (++at->i1 == at->p->rows[1]) {
+        at->i1 = 0;
+        at->i0++;
+    }
+}
+
 TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_plan *gp, size_t r0, size_t r1,
                                double *sums)
 {
@@ -319,17 +390,29 @@ TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_pl
                  slot_size = tn_slot_size(gp);
     double wide[TN_GRAD_WEIGHTS], small[TN_GRAD_GATES];
     const char *kept = NULL; /* what `wide` holds */
-    struct grad_tile t = {
-        .n = n, .offset = p->offset, .rounds = p->round_h != TN_NONE, .kept = round_up16(n) <= TN_GRAD_GATES};
+    struct grad_tile t = {.n = n,
+                          .offset = p->offset,
+                          .rounds = p->round_h != TN_NONE,
+                          .kept = round_up16(n) <= TN_GRAD_GATES,
+                          .stream = gp->stream};
+    struct group_ref at = {p, r0 / p->rows[1], r0 % p->rows[1], 0};
     for (size_t r = r0; r < r1; r += t.count) {
         double *slot = slot_size ? sums + (r - r0) % gp->slots * slot_size : NULL;
+        struct group_ref refs[TN_GRAD_ROWS];
         t.count = r1 - r < most ? r1 - r : most;
         t.fresh = r - r0 < gp->slots;
+        t.ahead = p->far && p->groups == 1 ? t.count * n * grad_size(k) : 0;
+        for (size_t j = 0; j < t.count; j++) {
+            refs[j] = at;
+            next_rows(&at);
+        }
         for (size_t g = 0; g < p->groups; g++) {
-            struct group_ref refs[TN_GRAD_ROWS];
             for (size_t j = 0; j < t.count; j++) {
-                refs[j] = (struct group_ref){p, (r + j) / p->rows[1], (r + j) % p->rows[1], g};
-                grad_tile_row(k, gp, &refs[j], &t.rows[j]);
+                refs[j].g = g;
+                if (j > 0 && refs[j].i0 == refs[j - 1].i0)
+                    grad_next_row(k, gp, &t.rows[j - 1], &t.rows[j]);
+                else
+                    grad_tile_row(k, gp, &refs[j], &t.rows[j]);
                 t.rows[j].small = small + (t.kept ? j * round_up16(n) : 0);
             }
             t.w = k.w != TN_NONE ? group_row(&refs[0], &p->weight) : NULL;
@@ -341,6 +424,8 @@ TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_pl
             fused_grad_tile(k, refs, &t, wide);
         }
     }
+    if (gp->stream)
+        vf_stream_end();
 }
 
 #endif

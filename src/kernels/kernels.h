@@ -54,7 +54,10 @@ struct tn_plan {
     tn_dtype sum_dtype; /* dtype that x + residual is rounded to, or TN_NONE */
     double offset;      /* added to the weight */
     bool raw_moments;   /* LayerNorm from 16 bits to 16 bits: both moments in one pass over the row */
-    bool wide_sums;     /* an operand of the statistics is f64: double-double sums and rescaling */
+    bool short_squares; /* RMSNorm from 16 bits to 16 bits: sum_short_squares */
+    bool
+        brief_act; /* 2^-44 is enough for an activation: y is f32 or less, and so is what the statistics see */
+    bool wide_sums; /* an operand of the statistics is f64: double-double sums and rescaling */
     tn_gate gate_place;
     tn_act act;
     bool quantised, dynamic_scale;
@@ -143,8 +146,8 @@ typedef void tn_rows_fn(const struct tn_plan *plan, size_t r0, size_t r1);
     X(61, TN_BF16, TN_BF16, TN_BF16, false, TN_A32, TN_NONE, false, TN_GATED_BEFORE) \
     X(62, TN_BF16, TN_BF16, TN_BF16, false, TN_A32, TN_BF16, false, TN_GATED_BEFORE) \
     X(63, TN_BF16, TN_F32, TN_BF16, false, TN_A32, TN_NONE, false, TN_GATED_BEFORE) \
-    X(64, TN_F16, TN_F16, TN_F16, false, TN_A64, TN_NONE, false, TN_GATED_BEFORE) \
-    X(65, TN_F16, TN_F16, TN_F16, false, TN_A64, TN_F16, false, TN_GATED_BEFORE) \
+    X(64, TN_F16, TN_F16, TN_F16, false, TN_A2P, TN_NONE, false, TN_GATED_BEFORE) \
+    X(65, TN_F16, TN_F16, TN_F16, false, TN_A32, TN_F16, false, TN_GATED_BEFORE) \
     X(66, TN_F32, TN_F32, TN_F32, false, TN_A64, TN_NONE, false, TN_GATED_AFTER) \
     X(67, TN_F32, TN_F32, TN_F32, false, TN_A64, TN_F32, false, TN_GATED_AFTER) \
     X(68, TN_F32, TN_F32, TN_F32, false, TN_A32, TN_NONE, false, TN_GATED_AFTER) \
@@ -174,6 +177,7 @@ struct tn_grad_plan {
     size_t slots;                    /* rows r, r + slots, ... share a column sum */
     bool elements;                   /* dx, dresidual and dgate are due in this sweep */
     bool folds;                      /* the arithmetic of grad_fold.h */
+    bool stream; /* dx, which is f32, goes past the caches; its rows are aligned for that */
 };
 
 /* Backward of rows [r0, r1), at least `slots` of them; sets sums[slot][output][column], where wanted, for slot = (r - r0)

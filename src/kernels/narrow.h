@@ -43,6 +43,16 @@ TN_INLINE vf load_left(const float *p, size_t k, size_t left)
     return left >= 16 ? vf_load(TN_F32, p, k) : vf_load_n(TN_F32, p, k, left);
 }
 
+TN_INLINE size_t chunk_of(size_t i, size_t n)
+{
+    return n - i < TN_CHUNK ? n - i : TN_CHUNK;
+}
+
+TN_INLINE bool gate_product_is_exact(const struct tn_plan *p)
+{
+    return p->x.dtype == TN_F16 && p->gate.dtype == TN_F16;
+}
+
 /* Elements [i, i+n) of s = x (+ residual, rounded to the sum's dtype), or x * act(gate), as f32. */
 TN_INLINE const float *narrow_input(const struct group_ref *at, size_t i, size_t n,
                                     struct narrow_buffers *buf)
@@ -51,8 +61,9 @@ TN_INLINE const float *narrow_input(const struct group_ref *at, size_t i, size_t
     const float *x = stage_f32(&p->x, group_row(at, &p->x), i, n, buf->s, buf->raw);
     if (p->gate_place == TN_GATE_BEFORE) {
         const float *gate = stage_f32(&p->gate, group_row(at, &p->gate), i, n, buf->gate, buf->raw);
+        const bool exact = gate_product_is_exact(p);
         for (size_t k = 0; k < n; k += 16) {
-            vf z = load_left(gate, k, n - k), s = vf_mul(load_left(x, k, n - k), vf_act(p->act, z));
+            vf z = load_left(gate, k, n - k), s = vf_gated(p->act, exact, load_left(x, k, n - k), z);
             if (n - k >= 16) /* not the zeros past the end */
                 buf->margin = vf_min(gated_margin(z, s), buf->margin);
             else
@@ -71,9 +82,27 @@ TN_INLINE const float *narrow_input(const struct group_ref *at, size_t i, size_t
     return buf->s;
 }
 
-TN_INLINE size_t chunk_of(size_t i, size_t n)
+/* Are all gates in the range of vf_act, and all products that are not 0 far from underflow? What the margins of a row
+ * say no to is looked at again: it may be but a zero. */
+static TN_NOINLINE bool gates_fit(const struct group_ref *at)
 {
-    return n - i < TN_CHUNK ? n - i : TN_CHUNK;
+    const struct tn_plan *p = at->p;
+    float buf[TN_CHUNK], gate_buf[TN_CHUNK], raw[TN_CHUNK], s[16];
+    for (size_t i = 0; i < p->group; i += TN_CHUNK) {
+        const size_t n = chunk_of(i, p->group);
+        const float *x = stage_f32(&p->x, group_row(at, &p->x), i, n, buf, raw);
+        const float *gate = stage_f32(&p->gate, group_row(at, &p->gate), i, n, gate_buf, raw);
+        for (size_t k = 0; k < n; k++) {
+            if (k % 16 == 0)
+                vf_store(TN_F32, s, 0,
+                         vf_gated(p->act, gate_product_is_exact(p), load_left(x, k, n - k),
+                                  load_left(gate, k, n - k)));
+            bool zero = x[k] == 0.0f || (p->act == TN_SILU && gate[k] == 0.0f);
+            if (fabsf(gate[k]) > TN_ACT32_MAX || (!zero && fabsf(s[k % 16]) < TN_H32_TINY))
+                return false;
+        }
+    }
+    return true;
 }
 
 static TN_NOINLINE double narrow_mean(const struct group_ref *at, struct narrow_buffers *buf)
@@ -85,6 +114,17 @@ static TN_NOINLINE double narrow_mean(const struct group_ref *at, struct narrow_
         sum_values(&in, chunk_of(i, n), &s);
     }
     return lanes_sum(s) / at->p->count;
+}
+
+static TN_NOINLINE struct lanes narrow_squares(const struct group_ref *at, struct narrow_buffers *buf)
+{
+    const size_t n = at->p->counted;
+    struct lanes s = lanes_zero();
+    for (size_t i = 0; i < n; i += TN_CHUNK) {
+        struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
+        sum_squares(&in, chunk_of(i, n), &s);
+    }
+    return s;
 }
 
 /* From st->mh: the variance, and st->ml. */
@@ -110,8 +150,15 @@ static TN_NOINLINE void narrow_statistics(const struct group_ref *at, struct nar
     if (!p->centred) {
         for (size_t i = 0; i < n; i += TN_CHUNK) {
             struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
-            sum_squares(&in, chunk_of(i, n), &s);
+            if (p->short_squares)
+                sum_short_squares(&in, chunk_of(i, n), &q);
+            else
+                sum_squares(&in, chunk_of(i, n), &s);
         }
+        if (p->short_squares && short_mean_holds(lanes_sum(q) / p->count))
+            s = q;
+        else if (p->short_squares)
+            s = narrow_squares(at, buf);
         st->mh = st->ml = 0.0;
         *moment2 = lanes_sum(s);
         stat_rstd(p, *moment2 / p->count, st);
@@ -181,8 +228,8 @@ TN_INLINE void narrow_apply(enum tn_algo algo, bool centred, const struct group_
     }
 }
 
-static void wide_group(const struct group_ref *at); /* wide.h: all in f64 */
-static void wide_stats(const struct group_ref *at); /* the same, but only the statistics */
+static void wide_group(const struct group_ref *at);   /* wide.h: all in f64 */
+static void better_stats(const struct group_ref *at); /* the statistics to be stored, in full precision */
 
 TN_INLINE void narrow_group(enum tn_algo algo, bool centred, const struct group_ref *at)
 {
@@ -197,11 +244,11 @@ TN_INLINE void narrow_group(enum tn_algo algo, bool centred, const struct group_
         narrow_statistics(at, &buf, &st, &moment2);
     }
     if (TN_UNLIKELY(stores_better_stats(p)) && p->source == TN_STATS_OWN)
-        wide_stats(at);
+        better_stats(at);
     else
         write_stats(at, &st);
-    bool gated = algo == TN_A32 && p->gate_place != TN_GATE_NONE;
-    if (gated && (apply_needs_f64(centred, &st) || vf_any_less(buf.margin, 0.0f)))
+    bool gated = algo != TN_A64 && p->gate_place != TN_GATE_NONE;
+    if (gated && (apply_needs_f64(centred, &st) || (vf_any_less(buf.margin, 0.0f) && !gates_fit(at))))
         wide_group(at);
     else if (p->source == TN_STATS_MOMENTS)
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);

@@ -62,11 +62,23 @@ TN_INLINE vf input_f32(const struct input *in, size_t i, bool tail, size_t left)
     if (in->adds) {
         x = vf_add(x, tail ? vf_load_n(dt, in->residual, i, left) : vf_load(dt, in->residual, i));
         tail ? vf_store_n(dt, in->sum, i, x, left) : vf_store(dt, in->sum, i, x);
-        x = vf_round(dt, x);
+        if (dt != TN_F32) /* rounded */
+            x = tail ? vf_load_n(dt, in->sum, i, left) : vf_load(dt, in->sum, i);
     }
     if (in->gated)
-        x = vf_mul(x, vf_act(in->act, tail ? vf_load_n(dt, in->gate, i, left) : vf_load(dt, in->gate, i)));
+        x = vf_gated(in->act, dt == TN_F16, x,
+                     tail ? vf_load_n(dt, in->gate, i, left) : vf_load(dt, in->gate, i));
     return x;
+}
+
+/* The sums of 64 elements from i, stored at once. */
+TN_INLINE void store_sums4(const struct input *in, size_t i)
+{
+    const tn_dtype dt = in->dtype;
+    vf x[4];
+    for (size_t j = 0; j < 4; j++)
+        x[j] = vf_add(vf_load(dt, in->x, i + 16 * j), vf_load(dt, in->residual, i + 16 * j));
+    vf_store4(dt, in->sum, i, x);
 }
 
 /* And all of them: */
@@ -81,7 +93,7 @@ TN_INLINE vd input_block(const struct input *in, size_t i, bool tail, size_t lef
     if (!in->gated)
         return x;
     vd gate = tail ? vd_from_vf(vf_load_n(dt, in->gate, i, left)) : vd_widen(dt, in->gate, i);
-    return vd_mul(x, vd_act(in->act, false, gate));
+    return vd_mul(x, vd_act(in->act, true, gate));
 }
 
 /* Calls STEP(half, block, valid) for each 16 of n elements: the halves .a and .b of the lanes take turns. */
@@ -115,6 +127,46 @@ TN_INLINE void sum_squares(const struct input *in, size_t n, struct lanes *acc)
     TN_FOR_BLOCKS(in, n, STEP);
 #undef STEP
     *acc = s;
+}
+
+/* The same of 16-bit elements, 64 at a time: four squares are added in f32, which rounds three times. But for the last
+ * call n is a multiple of 64. */
+TN_INLINE void sum_short_squares(const struct input *in, size_t n, struct lanes *acc)
+{
+    vd s = acc->a;
+    size_t i = 0;
+    TN_NO_UNROLL
+    for (; i + 64 <= n; i += 64) {
+        struct input stored = *in;
+        if (in->adds) {
+            store_sums4(in, i);
+            stored = input_of(in->dtype, in->sum);
+        }
+        vf x = input_f32(&stored, i, false, 16), q = vf_mul(x, x);
+        for (size_t j = 16; j < 64; j += 16) {
+            x = input_f32(&stored, i + j, false, 16);
+            q = vf_fma(x, x, q);
+        }
+        s = vd_add(s, vd_from_vf(q));
+    }
+    if (i < n) {
+        vf q = vf_set1(0.0f);
+        for (; i < n; i += 16) {
+            vf x = input_f32(in, i, n - i < 16, n - i);
+            q = vf_fma(x, x, q);
+        }
+        s = vd_add(s, vd_from_vf(q));
+    }
+    acc->a = s;
+}
+
+/* Is their mean free of overflow and underflow in f32? Else the squares are added in f64. */
+#define TN_SHORT_MIN 0x1p-96
+#define TN_SHORT_MAX 0x1p130
+
+TN_INLINE bool short_mean_holds(double v)
+{
+    return v >= TN_SHORT_MIN && v <= TN_SHORT_MAX;
 }
 
 TN_INLINE void sum_values(const struct input *in, size_t n, struct lanes *acc)
@@ -285,8 +337,9 @@ TN_INLINE double stat_mean(const struct tn_stat *st)
 TN_INLINE bool stores_better_stats(const struct tn_plan *p)
 {
     const bool f64 = (p->mean.data && p->mean.dtype == TN_F64) || (p->rstd.data && p->rstd.dtype == TN_F64);
-    return (p->raw_moments && f64) ||
-           (p->gate_place == TN_GATE_BEFORE && p->algo == TN_A32 && (p->mean.data || p->rstd.data));
+    if (p->gate_place == TN_GATE_BEFORE)
+        return p->brief_act && (f64 || (p->algo != TN_A64 && (p->mean.data || p->rstd.data)));
+    return (p->raw_moments && f64) || (p->short_squares && (p->mean.data || p->rstd.data));
 }
 
 TN_INLINE double read_stat(const struct tn_operand *o, size_t i0, size_t i1, size_t g)

@@ -4,7 +4,7 @@
 
 /* The general kernel of a fused instance: the same bits. */
 #define TN_GENERAL(centred, algo, extra)                                                                     \
-    ((extra) > TN_ADDS && (algo) != TN_A32 ? wide_rows                                                       \
+    ((extra) > TN_ADDS && (algo) == TN_A64 ? wide_rows                                                       \
      : (centred)                           ? ((algo) == TN_A32 ? narrow_layer_a32 : narrow_layer_a64)        \
                                            : ((algo) == TN_A32   ? narrow_rms_a32                            \
                                               : (algo) == TN_A2P ? narrow_rms_a2p                            \
@@ -15,7 +15,8 @@
 #define TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra)                                        \
     {                                                                                                        \
         xt, wt, yt, centred, algo, round_h, (offset) ? 1.0 : 0.0, (wt) != TN_NONE, false, false,             \
-            (centred) || (xt) != TN_F16, (algo) == TN_A32 && (extra) == TN_GATED_AFTER, TN_SILU              \
+            (centred) || (xt) != TN_F16 || (extra) == TN_GATED_BEFORE,                                       \
+            (algo) == TN_A32 && (extra) == TN_GATED_AFTER, TN_SILU                                           \
     }
 #define TN_FUSED_DEFINE(i, xt, wt, yt, centred, algo, round_h, offset, extra)                                \
     static TN_NOINLINE void careful_##i(const struct fused_row *row, size_t at, size_t left,                 \
@@ -27,17 +28,16 @@
     }                                                                                                        \
     static void fused_##i(const struct tn_plan *p, size_t r0, size_t r1)                                     \
     {                                                                                                        \
-        const struct fused k = {TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra), extra,        \
-                                !(centred)                         ? FIRST_SQUARES                           \
-                                : (xt) != TN_F32 && (yt) != TN_F32 ? FIRST_RAW                               \
-                                                                   : FIRST_ROUGH,                            \
-                                careful_##i};                                                                \
-        if ((extra) == TN_GATED_BEFORE) {                                                                    \
-            gated_rows(k, p, r0, r1);                                                                        \
-            return;                                                                                          \
-        }                                                                                                    \
-        const size_t batch = batch_rows(k, p);                                                               \
-        if (batch > 1)                                                                                       \
+        const struct fused k = {                                                                             \
+            TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra), extra,                            \
+            !(centred) ? ((extra) <= TN_ADDS && (algo) == TN_A32 && (xt) != TN_F32 && (yt) != TN_F32         \
+                              ? FIRST_SHORT                                                                  \
+                              : FIRST_SQUARES)                                                               \
+            : (xt) != TN_F32 && (yt) != TN_F32 ? FIRST_RAW                                                   \
+                                               : FIRST_ROUGH,                                                \
+            careful_##i};                                                                                    \
+        const size_t batch = batch_rows(k, p, r1 - r0);                                                      \
+        if ((extra) == TN_GATED_BEFORE || batch > 1)                                                         \
             batched_rows(k, p, r0, r1, batch);                                                               \
         else                                                                                                 \
             fused_rows(k, p, r0, r1);                                                                        \

@@ -71,7 +71,8 @@ static TN_NOINLINE void wide_input(const struct group_ref *at, size_t i, size_t 
     if (p->gate_place == TN_GATE_BEFORE) {
         stage_f64(&p->gate, group_row(at, &p->gate), i, n, buf->t, buf->raw);
         for (size_t k = 0; k < n; k += 16)
-            vd_store(buf->s + k, vd_mul(vd_load(buf->s + k), vd_act(p->act, false, vd_load(buf->t + k))));
+            vd_store(buf->s + k,
+                     vd_mul(vd_load(buf->s + k), vd_act(p->act, p->brief_act, vd_load(buf->t + k))));
     }
     if (n % 16)
         vd_store(buf->s + n / 16 * 16, vd_first(vd_load(buf->s + n / 16 * 16), n % 16));
@@ -314,12 +315,6 @@ TN_INLINE double scale_of(const struct tn_plan *p, double top)
     return scale == 0.0 ? 1.0 : scale;
 }
 
-/* Is 2^-45 enough for a gate after? */
-TN_INLINE bool brief_act(const struct tn_plan *p)
-{
-    return p->y.dtype == TN_F32 || p->y.dtype == TN_BF16 || p->y.dtype == TN_F16;
-}
-
 /* w' * h + b and the gate after, for elements [i, i+n), into buf->s. */
 static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t n, const struct tn_stat *st,
                                     bool store_sum, struct wide_buffers *buf)
@@ -374,7 +369,7 @@ static TN_NOINLINE void wide_result(const struct group_ref *at, size_t i, size_t
         stage_f64(&p->gate, group_row(at, &p->gate), i, n, buf->t, buf->raw);
         for (size_t k = 0; k < n; k += 16)
             vd_store(buf->s + k,
-                     vd_mul(vd_load(buf->s + k), vd_act(p->act, brief_act(p), vd_load(buf->t + k))));
+                     vd_mul(vd_load(buf->s + k), vd_act(p->act, p->brief_act, vd_load(buf->t + k))));
     }
 }
 
@@ -397,7 +392,10 @@ static TN_NOINLINE void wide_group_stat(const struct group_ref *at, struct wide_
             st->rl = 0.0;
         }
     }
-    write_stats(at, st);
+    if (p->source == TN_STATS_OWN && p->brief_act && stores_better_stats(p))
+        better_stats(at);
+    else
+        write_stats(at, st);
     if (p->source == TN_STATS_MOMENTS)
         write_stat(&p->moment2, at->i0, at->i1, at->g, moment2);
 }
@@ -455,11 +453,14 @@ static TN_NOINLINE double row_scale(const struct tn_plan *p, struct group_ref *a
     return scale;
 }
 
-static TN_NOINLINE void wide_stats(const struct group_ref *at)
+static TN_NOINLINE void better_stats(const struct group_ref *at)
 {
+    struct tn_plan full = *at->p;
+    struct group_ref again = {&full, at->i0, at->i1, at->g};
     struct wide_buffers buf;
     struct tn_stat st;
-    wide_group_stat(at, &buf, &st);
+    full.brief_act = false;
+    wide_group_stat(&again, &buf, &st);
 }
 
 /* One group, unquantised: what f32 arithmetic leaves. */

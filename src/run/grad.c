@@ -10,6 +10,9 @@
 #define LEAST_BLOCK 8
 #define BATCH_DOUBLES ((size_t)1 << 20)
 
+/* From that size of x on the rows of the next tile are fetched ahead; below, it only costs (docs/performance.md). */
+#define FAR_BYTES ((size_t)4 << 20)
+
 struct tn_reduction tn_plan_reduction(const struct tn_grad_plan *g, const bool sum_axis[2])
 {
     const size_t *rows = g->forward.rows;
@@ -60,7 +63,8 @@ static tn_grad_fn *choose_kernel(const struct tn_grad_plan *g)
     bool fits = extra == TN_PLAIN || (extra == TN_ADDS ? p->sum_dtype == x
                                                        : p->act == TN_SILU && !p->residual.data &&
                                                              !p->bias.data && p->round_p == TN_NONE);
-    bool simple = g->folds && fits && same_dtype(&p->gate, x) && same_dtype(&g->dgate, x) &&
+    bool whole = p->counted == p->group || (extra == TN_PLAIN && !p->centred);
+    bool simple = g->folds && whole && fits && same_dtype(&p->gate, x) && same_dtype(&g->dgate, x) &&
                   same_dtype(&p->x, x) && same_dtype(&g->dy, x) && same_dtype(&g->dsum, x) &&
                   same_dtype(&g->dx, x) && same_dtype(&g->dresidual, x) && same_dtype(&p->residual, x) &&
                   same_dtype(&p->weight, w) && !p->mod_scale.data && !p->mod_shift.data &&
@@ -152,12 +156,14 @@ void tn_write_no_columns(const struct tn_columns *columns, const size_t rows[2])
     }
 }
 
-void tn_run_grad_sweep(const struct tn_grad_plan *plan, const struct tn_reduction *r,
+void tn_run_grad_sweep(struct tn_grad_plan *plan, const struct tn_reduction *r,
                        const struct tn_columns *columns, double *sums, const tn_executor *executor)
 {
     const struct tn_plan *p = &plan->forward;
     struct grad_tasks t = {plan, r, choose_kernel(plan), sums, 0};
     size_t bytes = p->rows[0] * p->rows[1] * p->groups * p->group * tn_element_size(p->x.dtype);
+    plan->forward.far = bytes && tn_is_far(p, FAR_BYTES);
+    plan->stream = bytes && plan->dx.dtype == TN_F32 && tn_should_stream(p, &plan->dx);
     for (; t.outer < r->outer; t.outer += r->batch) {
         size_t outers = r->outer - t.outer < r->batch ? r->outer - t.outer : r->batch, offset = 0;
         if (executor && outers * r->blocks > 1 && bytes >= TN_SERIAL_BYTES)

@@ -26,7 +26,7 @@ struct tn_columns {
 };
 
 /* Runs the rows of a sweep and writes its column sums; sums is the workspace. */
-void tn_run_grad_sweep(const struct tn_grad_plan *plan, const struct tn_reduction *r,
+void tn_run_grad_sweep(struct tn_grad_plan *plan, const struct tn_reduction *r,
                        const struct tn_columns *columns, double *sums, const tn_executor *executor);
 
 /* Writes (or, with accumulate, leaves) what no rows sum to: zeros. */

@@ -15,7 +15,7 @@ static bool is_narrow(const struct tn_plan *p)
 {
     return small_dtype(&p->x) && small_dtype(&p->residual) && small_dtype(&p->weight) &&
            small_dtype(&p->bias) && small_dtype(&p->y) && small_dtype(&p->sum) &&
-           (!p->gate.data || p->algo == TN_A32) && !p->quantised && !p->mod_scale.data &&
+           (!p->gate.data || p->algo != TN_A64) && !p->quantised && !p->mod_scale.data &&
            !p->mod_shift.data && p->positions == 1 &&
            (!p->residual.data || p->sum_dtype == TN_F32 || p->sum_dtype == TN_BF16 ||
             p->sum_dtype == TN_F16) &&
@@ -87,6 +87,8 @@ static bool is_simple(const struct tn_plan *p, enum tn_extra extra)
     bool raw = p->x.dtype != TN_F32 && p->y.dtype != TN_F32; /* what a fused LayerNorm assumes */
     return p->source != TN_STATS_MOMENTS && operands_fit(p) && extra_fits(p, extra) &&
            (p->offset == 0.0 || p->offset == 1.0) && (!p->centred || p->raw_moments == raw) &&
+           (p->centred || p->algo != TN_A32 || extra > TN_ADDS || p->source == TN_STATS_GIVEN ||
+            p->short_squares == raw) &&
            p->round_r == TN_NONE && p->round_w == TN_NONE && p->round_p == TN_NONE;
 }
 
@@ -127,24 +129,24 @@ static bool aligned_rows(const struct tn_operand *o, size_t row_bytes)
            row_bytes % LINE == 0;
 }
 
-static bool should_stream(const struct tn_plan *p)
+bool tn_should_stream(const struct tn_plan *p, const struct tn_operand *o)
 {
-    if (!p->y.data || p->quantised || p->store == TN_STORE_CACHED)
+    if (!o->data || p->quantised || p->store == TN_STORE_CACHED)
         return false;
-    size_t bytes = p->groups * p->group * tn_element_size(p->y.dtype);
+    size_t bytes = p->groups * p->group * tn_element_size(o->dtype);
     bool large = p->store == TN_STORE_STREAM || bytes >= STREAM_BYTES / (p->rows[0] * p->rows[1]);
-    return large && aligned_rows(&p->y, p->group * tn_element_size(p->y.dtype));
+    return large && aligned_rows(o, p->group * tn_element_size(o->dtype));
+}
+
+bool tn_is_far(const struct tn_plan *p, size_t bytes)
+{
+    const size_t row = p->groups * p->group * tn_element_size(p->x.dtype);
+    const ptrdiff_t pitch = p->rows[1] > 1 ? p->x.stride[1] : p->x.stride[0];
+    return row >= bytes / (p->rows[0] * p->rows[1]) && pitch == (ptrdiff_t)row;
 }
 
 /* From that size on x is fetched ahead: it has left L2. */
 #define FAR_BYTES ((size_t)1 << 20)
-
-static bool is_far(const struct tn_plan *p)
-{
-    const size_t row = p->groups * p->group * tn_element_size(p->x.dtype);
-    const ptrdiff_t pitch = p->rows[1] > 1 ? p->x.stride[1] : p->x.stride[0];
-    return row >= FAR_BYTES / (p->rows[0] * p->rows[1]) && pitch == (ptrdiff_t)row;
-}
 
 /* 16-bit parameters that all rows share are widened once, if they fit. */
 #define PARAM_MAX 4096
@@ -231,8 +233,8 @@ void tn_run_rows(struct tn_plan *p, const tn_executor *executor)
 {
     if (p->rows[0] * p->rows[1] == 0 || p->groups * p->group == 0)
         return;
-    p->stream = should_stream(p);
-    p->far = is_far(p);
+    p->stream = tn_should_stream(p, &p->y);
+    p->far = tn_is_far(p, FAR_BYTES);
     bool half = p->weight.dtype == TN_BF16 || p->weight.dtype == TN_F16;
     if (!(half && p->weight.data && run_rows_widened(p, executor)))
         run_rows(p, executor);

@@ -42,16 +42,26 @@ TN_INLINE __m256 vf_scale2_half(__m256 a, __m256 k)
 TN_INLINE vf vf_scale2(vf x, vf k) { return vf_make(vf_scale2_half(x.a, k.a), vf_scale2_half(x.b, k.b)); }
 
 TN_INLINE __m256 vf_abs_half(__m256 x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
-TN_INLINE int vf_any_tiny(vf x, float limit)
+/* The bits less one: 0 is large. */
+typedef struct vt {
+    __m256i a, b;
+} vt;
+TN_INLINE vt vt_none(void) { return (vt){_mm256_set1_epi32(-1), _mm256_set1_epi32(-1)}; }
+TN_INLINE __m256i vt_tiny_half(__m256i t, __m256 v)
 {
-    __m256 l = _mm256_set1_ps(limit), zero = _mm256_setzero_ps();
-    __m256 la = _mm256_cmp_ps(vf_abs_half(x.a), l, _CMP_LT_OQ),
-           lb = _mm256_cmp_ps(vf_abs_half(x.b), l, _CMP_LT_OQ);
-    if (TN_LIKELY(!_mm256_movemask_ps(_mm256_or_ps(la, lb))))
-        return 0;
-    la = _mm256_and_ps(la, _mm256_cmp_ps(x.a, zero, _CMP_NEQ_OQ));
-    lb = _mm256_and_ps(lb, _mm256_cmp_ps(x.b, zero, _CMP_NEQ_OQ));
-    return _mm256_movemask_ps(_mm256_or_ps(la, lb)) != 0;
+    __m256i key = _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(v), 1), _mm256_set1_epi32(-1));
+    return _mm256_min_epu32(t, key);
+}
+TN_INLINE vt vt_tiny(vt t, vf v, float limit)
+{
+    (void)limit;
+    return (vt){vt_tiny_half(t.a, v.a), vt_tiny_half(t.b, v.b)};
+}
+TN_INLINE int vt_any(vt t, float limit)
+{
+    __m256i least = _mm256_min_epu32(t.a, t.b),
+            last = _mm256_set1_epi32((int)((tn_f32_bits(limit) << 1) - 2));
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_min_epu32(least, last), least)) != 0;
 }
 
 TN_INLINE vf vf_abs(vf x) { return vf_make(vf_abs_half(x.a), vf_abs_half(x.b)); }
@@ -119,6 +129,11 @@ TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v)
         _mm_stream_si128(h, vf_narrow(dt, v.a));
         _mm_stream_si128(h + 1, vf_narrow(dt, v.b));
     }
+}
+TN_INLINE void vf_stream4(tn_dtype dt, void *p, size_t i, const vf v[4])
+{
+    for (size_t j = 0; j < 4; j++)
+        vf_stream(dt, p, i + 16 * j, v[j]);
 }
 TN_INLINE void vf_stream_end(void) { _mm_sfence(); }
 TN_INLINE vf vf_load_n(tn_dtype dt, const void *p, size_t i, size_t n)
@@ -214,7 +229,6 @@ TN_INLINE vf vd_to_vf(vd x)
     return vf_make(_mm256_set_m128(_mm256_cvtpd_ps(x.b), _mm256_cvtpd_ps(x.a)),
                    _mm256_set_m128(_mm256_cvtpd_ps(x.d), _mm256_cvtpd_ps(x.c)));
 }
-TN_INLINE vd vd_dot(vd acc, vf x, vf y) { return vd_fma(vd_from_vf(x), vd_from_vf(y), acc); }
 
 TN_INLINE __m256d vd_pow2_quarter(__m256d k)
 {

@@ -33,12 +33,28 @@ TN_INLINE vf vf_scale2(vf a, vf k)
         _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(k), 23)));
 }
 
-TN_INLINE int vf_any_tiny(vf a, float limit)
+/* With the limit 2^-126 the processor knows the class of a number; else its bits less one, so that 0 is large. */
+typedef struct vt {
+    __mmask16 any;
+    __m512i least;
+} vt;
+#define TN_SUBNORMAL 0x20 /* a class of vfpclass; the BF16 instructions flush it */
+TN_INLINE vt vt_none(void) { return (vt){0, _mm512_set1_epi32(-1)}; }
+TN_INLINE vt vt_tiny(vt t, vf v, float limit)
 {
-    __mmask16 low = _mm512_cmp_ps_mask(_mm512_abs_ps(a), _mm512_set1_ps(limit), _CMP_LT_OQ);
-    if (TN_LIKELY(low == 0))
-        return 0;
-    return (low & _mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_NEQ_OQ)) != 0;
+    if (limit == 0x1p-126f)
+        t.any = _kor_mask16(t.any, _mm512_fpclass_ps_mask(v, TN_SUBNORMAL));
+    else
+        t.least = _mm512_min_epu32(
+            t.least, _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(v), 1), _mm512_set1_epi32(-1)));
+    return t;
+}
+TN_INLINE int vt_any(vt t, float limit)
+{
+    const int key = (int)((tn_f32_bits(limit) << 1) - 1);
+    if (limit == 0x1p-126f)
+        return !_kortestz_mask16_u8(t.any, t.any);
+    return _mm512_cmplt_epu32_mask(t.least, _mm512_set1_epi32(key)) != 0;
 }
 
 TN_INLINE vf vf_abs(vf a) { return _mm512_abs_ps(a); }
@@ -54,7 +70,6 @@ TN_INLINE vf vf_widen(tn_dtype dt, __m256i h)
         return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-#define TN_SUBNORMAL 0x20 /* a class of vfpclass, which the BF16 instructions flush */
 TN_INLINE __m256i vf_narrow_bf16(vf v)
 {
     __m512i u = _mm512_castps_si512(v);
@@ -101,26 +116,6 @@ TN_INLINE void vf_store_n(tn_dtype dt, void *p, size_t i, vf v, size_t n)
     else
         _mm256_mask_storeu_epi16((char *)p + i * 2, vf_mask(n), vf_narrow(dt, v));
 }
-/* 64 elements with one test for subnormals. */
-TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
-{
-#ifdef TN_VEC_BF16
-    if (dt == TN_BF16) {
-        __mmask16 any = _kor_mask16(_kor_mask16(_mm512_fpclass_ps_mask(v[0], TN_SUBNORMAL),
-                                                _mm512_fpclass_ps_mask(v[1], TN_SUBNORMAL)),
-                                    _kor_mask16(_mm512_fpclass_ps_mask(v[2], TN_SUBNORMAL),
-                                                _mm512_fpclass_ps_mask(v[3], TN_SUBNORMAL)));
-        if (TN_LIKELY(_kortestz_mask16_u8(any, any))) {
-            char *to = (char *)p + i * 2;
-            _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]));
-            _mm512_storeu_si512(to + 64, (__m512i)_mm512_cvtne2ps_pbh(v[3], v[2]));
-            return;
-        }
-    }
-#endif
-    for (size_t j = 0; j < 4; j++)
-        vf_store(dt, p, i + 16 * j, v[j]);
-}
 TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v)
 {
     if (dt == TN_F32)
@@ -128,6 +123,43 @@ TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v)
     else
         _mm256_stream_si256((__m256i *)(void *)((char *)p + i * 2), vf_narrow(dt, v));
 }
+/* 32 elements of 16 bits; `past` the caches. */
+TN_INLINE void vf_put_pair(bool past, char *to, __m512i v)
+{
+    if (past)
+        _mm512_stream_si512((__m512i *)(void *)to, v);
+    else
+        _mm512_storeu_si512(to, v);
+}
+TN_INLINE void vf_put4(bool past, tn_dtype dt, void *p, size_t i, const vf v[4])
+{
+    char *to = (char *)p + i * 2;
+#ifdef TN_VEC_BF16
+    if (dt == TN_BF16) { /* with one test for subnormals */
+        __mmask16 any = _kor_mask16(_kor_mask16(_mm512_fpclass_ps_mask(v[0], TN_SUBNORMAL),
+                                                _mm512_fpclass_ps_mask(v[1], TN_SUBNORMAL)),
+                                    _kor_mask16(_mm512_fpclass_ps_mask(v[2], TN_SUBNORMAL),
+                                                _mm512_fpclass_ps_mask(v[3], TN_SUBNORMAL)));
+        if (TN_LIKELY(_kortestz_mask16_u8(any, any))) {
+            vf_put_pair(past, to, (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]));
+            vf_put_pair(past, to + 64, (__m512i)_mm512_cvtne2ps_pbh(v[3], v[2]));
+            return;
+        }
+    }
+#endif
+    for (size_t j = 0; j < 4 && dt != TN_F32; j += 2)
+        vf_put_pair(
+            past, to + 32 * j,
+            _mm512_inserti64x4(_mm512_castsi256_si512(vf_narrow(dt, v[j])), vf_narrow(dt, v[j + 1]), 1));
+    for (size_t j = 0; j < 4 && dt == TN_F32; j++) {
+        if (past)
+            vf_stream(dt, p, i + 16 * j, v[j]);
+        else
+            vf_store(dt, p, i + 16 * j, v[j]);
+    }
+}
+TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4]) { vf_put4(false, dt, p, i, v); }
+TN_INLINE void vf_stream4(tn_dtype dt, void *p, size_t i, const vf v[4]) { vf_put4(true, dt, p, i, v); }
 TN_INLINE void vf_stream_end(void) { _mm_sfence(); }
 TN_INLINE vf vf_round(tn_dtype dt, vf a) { return dt == TN_F32 ? a : vf_widen(dt, vf_narrow(dt, a)); }
 
@@ -180,7 +212,6 @@ TN_INLINE vf vd_to_vf(vd x)
 {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x.a)), _mm512_cvtpd_ps(x.b), 1);
 }
-TN_INLINE vd vd_dot(vd acc, vf x, vf y) { return vd_fma(vd_from_vf(x), vd_from_vf(y), acc); }
 
 TN_INLINE __m512d vd_pow2_half(__m512d k)
 {

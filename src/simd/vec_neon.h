@@ -43,14 +43,20 @@ TN_INLINE vf vf_scale2(vf a, vf b)
         vaddq_u32(vreinterpretq_u32_f32(a.v[k]), vshlq_n_u32(vreinterpretq_u32_f32(b.v[k]), 23))));
 }
 
-TN_INLINE int vf_any_tiny(vf a, float limit)
+/* The bits less one: 0 is large. */
+typedef struct vt {
+    uint32x4_t least;
+} vt;
+TN_INLINE vt vt_none(void) { return (vt){vdupq_n_u32(0xffffffffu)}; }
+TN_INLINE vt vt_tiny(vt t, vf a, float limit)
 {
-    uint32x4_t any = vdupq_n_u32(0);
+    (void)limit;
     for (int k = 0; k < 4; k++)
-        any =
-            vorrq_u32(any, vandq_u32(vcaltq_f32(a.v[k], vdupq_n_f32(limit)), vmvnq_u32(vceqzq_f32(a.v[k]))));
-    return vmaxvq_u32(any) != 0;
+        t.least =
+            vminq_u32(t.least, vsubq_u32(vshlq_n_u32(vreinterpretq_u32_f32(a.v[k]), 1), vdupq_n_u32(1)));
+    return t;
 }
+TN_INLINE int vt_any(vt t, float limit) { return vminvq_u32(t.least) < (tn_f32_bits(limit) << 1) - 1; }
 
 TN_INLINE vf vf_abs(vf a) { TN_VF(vabsq_f32(a.v[k])); }
 TN_INLINE vf vf_min(vf a, vf m) { TN_VF(vbslq_f32(vcltq_f32(a.v[k], m.v[k]), a.v[k], m.v[k])); }
@@ -104,6 +110,7 @@ TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
         vf_store(dt, p, i + 16 * j, v[j]);
 }
 TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v) { vf_store(dt, p, i, v); }
+TN_INLINE void vf_stream4(tn_dtype dt, void *p, size_t i, const vf v[4]) { vf_store4(dt, p, i, v); }
 TN_INLINE void vf_stream_end(void) {}
 TN_INLINE vf vf_load_n(tn_dtype dt, const void *p, size_t i, size_t n)
 {
@@ -152,7 +159,6 @@ TN_INLINE vd vd_from_vf(vf a)
 }
 TN_INLINE vd vd_widen(tn_dtype dt, const void *p, size_t i) { return vd_from_vf(vf_load(dt, p, i)); }
 TN_INLINE vf vd_to_vf(vd a) { TN_VF(vcvt_high_f32_f64(vcvt_f32_f64(a.v[2 * k]), a.v[2 * k + 1])); }
-TN_INLINE vd vd_dot(vd acc, vf x, vf y) { return vd_fma(vd_from_vf(x), vd_from_vf(y), acc); }
 
 TN_INLINE vd vd_pow2(vd a)
 {

@@ -39,12 +39,18 @@ TN_INLINE vf vf_fms(vf a, vf b, vf c) { TN_VF(fmaf(a.v[j], b.v[j], -c.v[j])); }
 
 TN_INLINE vf vf_scale2(vf a, vf k) { TN_VF(tn_bits_f32(tn_f32_bits(a.v[j]) + (tn_f32_bits(k.v[j]) << 23))); }
 
-TN_INLINE int vf_any_tiny(vf a, float limit)
+typedef int vt;
+TN_INLINE vt vt_none(void) { return 0; }
+TN_INLINE vt vt_tiny(vt t, vf a, float limit)
 {
-    int any = 0;
     for (int j = 0; j < 16; j++)
-        any |= fabsf(a.v[j]) < limit && a.v[j] != 0.0f;
-    return any;
+        t |= fabsf(a.v[j]) < limit && a.v[j] != 0.0f;
+    return t;
+}
+TN_INLINE int vt_any(vt t, float limit)
+{
+    (void)limit;
+    return t;
 }
 
 TN_INLINE vf vf_abs(vf a) { TN_VF(fabsf(a.v[j])); }
@@ -91,6 +97,7 @@ TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
         vf_store(dt, p, i + 16 * j, v[j]);
 }
 TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v) { vf_store(dt, p, i, v); }
+TN_INLINE void vf_stream4(tn_dtype dt, void *p, size_t i, const vf v[4]) { vf_store4(dt, p, i, v); }
 TN_INLINE void vf_stream_end(void) {}
 
 TN_INLINE vf vf_round(tn_dtype dt, vf a)
@@ -119,7 +126,6 @@ TN_INLINE vd vd_first(vd a, size_t n) { TN_VD((size_t)j < n ? a.v[j] : 0.0); }
 TN_INLINE vd vd_from_vf(vf a) { TN_VD((double)a.v[j]); }
 TN_INLINE vd vd_widen(tn_dtype dt, const void *p, size_t i) { return vd_from_vf(vf_load(dt, p, i)); }
 TN_INLINE vf vd_to_vf(vd a) { TN_VF((float)a.v[j]); }
-TN_INLINE vd vd_dot(vd acc, vf x, vf y) { TN_VD(acc.v[j] + (double)x.v[j] * (double)y.v[j]); }
 
 TN_INLINE vd vd_pow2(vd k)
 {

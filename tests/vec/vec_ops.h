@@ -15,18 +15,18 @@ struct vec_ops {
     void (*round)(tn_dtype dt, const float *in, float *out);
     void (*widen)(const float *in, double *out);
     void (*narrow)(const double *in, float *out);
-    void (*dot)(const double *acc, const float *x, const float *y, double *out);
     void (*first)(const double *in, size_t n, double *out);
     double (*sum)(const double *in);
     double (*hmax)(const double *in);
-    int (*any_tiny)(const float *in, float limit);
+    int (*any_tiny)(bool normal, const float *in); /* 32 elements; is one below 2^-126 (normal) or 2^-100? */
     int (*any_less)(const float *in, float limit);
     void (*scale2)(const float *in, int k, float *out);
     void (*widen_memory)(tn_dtype dt, const void *p, size_t i, double *out);
     void (*sum_rows)(const double *in, double *out); /* 16 rows of 16 */
     void (*store_i8)(const double *in, void *p);
-    void (*store4)(tn_dtype dt, void *p, const float *in); /* 64 elements */
-    void (*stream)(tn_dtype dt, void *p, const float *in); /* 16 elements, aligned */
+    void (*store4)(tn_dtype dt, void *p, const float *in);  /* 64 elements */
+    void (*stream)(tn_dtype dt, void *p, const float *in);  /* 16 elements, aligned */
+    void (*stream4)(tn_dtype dt, void *p, const float *in); /* 64 elements, aligned */
 };
 
 enum { F32_ADD, F32_SUB, F32_MUL, F32_DIV, F32_FMA, F32_FMS, F32_ABS, F32_MIN, F32_SET1, F32_OPS };

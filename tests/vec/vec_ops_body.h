@@ -119,14 +119,16 @@ static void ops_round(tn_dtype dt, const float *in, float *out)
 }
 static void ops_widen(const float *in, double *out) { vd_store(out, vd_from_vf(vf_load(TN_F32, in, 0))); }
 static void ops_narrow(const double *in, float *out) { vf_store(TN_F32, out, 0, vd_to_vf(vd_load(in))); }
-static void ops_dot(const double *acc, const float *x, const float *y, double *out)
-{
-    vd_store(out, vd_dot(vd_load(acc), vf_load(TN_F32, x, 0), vf_load(TN_F32, y, 0)));
-}
 static void ops_first(const double *in, size_t n, double *out) { vd_store(out, vd_first(vd_load(in), n)); }
 static double ops_sum(const double *in) { return vd_sum(vd_load(in)); }
 static double ops_hmax(const double *in) { return vd_hmax(vd_load(in)); }
-static int ops_any_tiny(const float *in, float limit) { return vf_any_tiny(vf_load(TN_F32, in, 0), limit); }
+static int ops_any_tiny(bool normal, const float *in)
+{
+    vf a = vf_load(TN_F32, in, 0), b = vf_load(TN_F32, in, 16);
+    if (normal)
+        return vt_any(vt_tiny(vt_tiny(vt_none(), a, 0x1p-126f), b, 0x1p-126f), 0x1p-126f);
+    return vt_any(vt_tiny(vt_tiny(vt_none(), a, 0x1p-100f), b, 0x1p-100f), 0x1p-100f);
+}
 
 static int ops_any_less(const float *in, float limit) { return vf_any_less(vf_load(TN_F32, in, 0), limit); }
 static void ops_scale2(const float *in, int k, float *out)
@@ -171,11 +173,25 @@ static void ops_stream(tn_dtype dt, void *p, const float *in)
     vf_stream_end();
 }
 
+static void ops_stream4(tn_dtype dt, void *p, const float *in)
+{
+    vf v[4];
+    for (size_t j = 0; j < 4; j++)
+        v[j] = vf_load(TN_F32, in, 16 * j);
+    if (dt == TN_F32)
+        vf_stream4(TN_F32, p, 0, v);
+    else if (dt == TN_BF16)
+        vf_stream4(TN_BF16, p, 0, v);
+    else
+        vf_stream4(TN_F16, p, 0, v);
+    vf_stream_end();
+}
+
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 const struct vec_ops PASTE(vec_ops_, TN_VEC_NAME) = {
-    STRING(TN_VEC_NAME), ops_f32,          ops_f64,      ops_load,     ops_store,  ops_round,    ops_widen,
-    ops_narrow,          ops_dot,          ops_first,    ops_sum,      ops_hmax,   ops_any_tiny, ops_any_less,
-    ops_scale2,          ops_widen_memory, ops_sum_rows, ops_store_i8, ops_store4, ops_stream};
+    STRING(TN_VEC_NAME), ops_f32,      ops_f64,      ops_load,   ops_store,    ops_round,    ops_widen,
+    ops_narrow,          ops_first,    ops_sum,      ops_hmax,   ops_any_tiny, ops_any_less, ops_scale2,
+    ops_widen_memory,    ops_sum_rows, ops_store_i8, ops_store4, ops_stream,   ops_stream4};
