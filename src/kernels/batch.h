@@ -352,31 +352,40 @@ TN_INLINE void batch_panels(const struct fused k, bool common, const struct batc
     const struct tn_plan *p = b->first.p;
     const bool has_b = k.v.centred && p->bias.data, scales = k.extra == TN_INT8 && p->dynamic_scale;
     struct fused wide = k;
-    struct fused_apply f[TN_BATCH];
+    struct fused_apply each[TN_BATCH]; /* unless they are common */
+    struct quantiser q[TN_BATCH];
     struct panel panel;
     vd top[TN_BATCH];
     struct group_ref at = b->first;
     wide.v.w = TN_F64;
-    for (size_t j = 0; j < b->m; j++, next_group(&at)) {
-        (void)batch_start(k, common, b, j, &at, &f[j]);
+    for (size_t j = 0; !common && j < b->m; j++, next_group(&at))
+        (void)batch_start(k, false, b, j, &at, &each[j]);
+    for (size_t j = 0; scales && j < b->m; j++)
         top[j] = vd_set1(0.0);
-    }
     for (int sweep = scales ? 0 : 1; sweep < 2; sweep++) {
         if (sweep == 1 && k.extra == TN_INT8) {
             at = b->first;
             for (size_t j = 0; j < b->m; j++, next_group(&at))
-                f[j].q = fused_quantiser(&at, top[j]);
+                q[j] = fused_quantiser(&at, scales ? top[j] : vd_set1(0.0));
         }
         for (size_t c = 0; c < p->group; c += TN_PANEL) {
             const size_t n = p->group - c < TN_PANEL ? p->group - c : TN_PANEL;
             fill_panel(k, p, c, n, &panel);
             for (size_t j = 0; j < b->m; j++) {
                 struct fused_row row = panel_row(k, b, j, c, &panel, has_b);
-                if (sweep == 0)
-                    top[j] = fused_largest(wide, &row, n, &f[j].a, top[j]);
+                struct fused_apply f;
+                if (TN_LIKELY(common))
+                    (void)batch_start(k, true, b, j, &at, &f);
                 else
-                    for (size_t i = 0; i < n; i += TN_PIECE)
-                        apply_piece(wide, &row, i, n, &f[j]);
+                    f = each[j];
+                if (sweep == 0) {
+                    top[j] = fused_largest(wide, &row, n, &f.a, top[j]);
+                    continue;
+                }
+                if (k.extra == TN_INT8)
+                    f.q = q[j];
+                for (size_t i = 0; i < n; i += TN_PIECE)
+                    apply_piece(wide, &row, i, n, &f);
             }
         }
     }

@@ -285,11 +285,12 @@ static TN_NOINLINE void grad_fold_row(const struct tn_grad_plan *gp, const struc
     struct fold_lanes sums;
     *gs = (struct grad_stat){.st = {.scale = 1.0}};
     grad_fold_pass(gp, at, b, gs, &sums);
-    struct fold_sums joined = fold_join(&sums);
-    if (!fold_finish(at, at->p->centred, false, &joined, &gs->fold)) {
+    struct fold_sums joined;
+    fold_join(at->p->centred, &sums, 0, &joined);
+    if (!fold_finish(at, at->p->centred, false, &joined, 0, &gs->fold)) {
         grad_fold_pass(gp, at, b, gs, &sums);
-        joined = fold_join(&sums);
-        fold_finish(at, at->p->centred, true, &joined, &gs->fold);
+        fold_join(at->p->centred, &sums, 0, &joined);
+        fold_finish(at, at->p->centred, true, &joined, 0, &gs->fold);
     }
 }
 

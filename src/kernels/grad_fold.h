@@ -69,33 +69,39 @@ static TN_NOINLINE double grad_phi(const struct tn_plan *p, double r, double sca
     return r < (given_f32 ? (double)(float)limit : limit) ? 1.0 : 0.0;
 }
 
-/* The same, lanes joined: of one row. */
+#define TN_FOLD_ROWS 16 /* as vd_sum_rows takes them */
+
+/* The same of several rows, their lanes joined. Those of d and G are LayerNorm's. */
 struct fold_sums {
-    vd d, dd, g, gd;
+    vd d[TN_FOLD_ROWS], dd[TN_FOLD_ROWS], g[TN_FOLD_ROWS], gd[TN_FOLD_ROWS];
 };
 
-TN_INLINE struct fold_sums fold_join(const struct fold_lanes *s)
+TN_INLINE void fold_join(bool centred, const struct fold_lanes *s, size_t row, struct fold_sums *joined)
 {
-    return (struct fold_sums){vd_add(s->d.a, s->d.b), vd_add(s->dd.a, s->dd.b), vd_add(s->g.a, s->g.b),
-                              vd_add(s->gd.a, s->gd.b)};
+    joined->dd[row] = vd_add(s->dd.a, s->dd.b);
+    joined->gd[row] = vd_add(s->gd.a, s->gd.b);
+    if (centred) {
+        joined->d[row] = vd_add(s->d.a, s->d.b);
+        joined->g[row] = vd_add(s->g.a, s->g.b);
+    }
 }
 
-/* From the sums to what applies them. False: the variance is too small beside the squared mean; f->shift is now the
- * mean, to sum again with. */
+/* From the sums of a row to what applies them. False: the variance is too small beside the squared mean; f->shift is now
+ * the mean, to sum again with. */
 TN_INLINE bool fold_finish(const struct group_ref *at, bool centred, bool again, const struct fold_sums *sums,
-                           struct grad_fold *f)
+                           size_t row, struct grad_fold *f)
 {
     const struct tn_plan *p = at->p;
     struct tn_stat st = {0, 0, 0, 0, 1.0, false};
-    double dd = vd_sum(sums->dd), gd = vd_sum(sums->gd), d = 0.0, c0 = 0.0, ml = 0.0, v;
+    double dd = vd_sum(sums->dd[row]), gd = vd_sum(sums->gd[row]), d = 0.0, c0 = 0.0, ml = 0.0, v;
     if (centred) {
-        d = vd_sum(sums->d);
+        d = vd_sum(sums->d[row]);
         v = stat_variance(p, d, dd, &ml);
         if (!again && TN_UNLIKELY(!(v * TN_GRAD_FOLD_LIMIT >= ml * ml))) {
             f->shift = ml;
             return false;
         }
-        c0 = vd_sum(sums->g) / p->count;
+        c0 = vd_sum(sums->g[row]) / p->count;
         gd -= c0 * d;
     } else {
         v = dd / p->count;
@@ -119,36 +125,26 @@ TN_INLINE bool fold_finish(const struct group_ref *at, bool centred, bool again,
 
 /* ---- sixteen rows at once ---- */
 
-#define TN_FOLD_ROWS 16
-
 struct fold_rows {
     double r[TN_FOLD_ROWS], hc[TN_FOLD_ROWS], minus_k[TN_FOLD_ROWS], c[TN_FOLD_ROWS];
 };
 
-TN_INLINE vd fold_sum_rows(const struct fold_sums *sums, size_t m, size_t which)
-{
-    vd rows[TN_FOLD_ROWS];
-    for (size_t j = 0; j < m; j++)
-        rows[j] = which == 0 ? sums[j].d : which == 1 ? sums[j].dd : which == 2 ? sums[j].g : sums[j].gd;
-    for (size_t j = m; j < TN_FOLD_ROWS; j++)
-        rows[j] = vd_set1(0.0);
-    return vd_sum_rows(rows);
-}
-
 /* fold_finish of the groups from refs[0] to refs[m - 1], shift 0, eps inside. False: one of them is not common. */
-TN_INLINE bool fold_finish_rows(const struct group_ref *refs, size_t m, bool centred,
-                                const struct fold_sums *sums, struct fold_rows *out)
+TN_INLINE bool fold_finish_rows(const struct group_ref *refs, size_t m, bool centred, struct fold_sums *sums,
+                                struct fold_rows *out)
 {
     const struct tn_plan *p = refs->p;
     const vd count = vd_set1(p->count), zero = vd_set1(0.0), one = vd_set1(1.0), minus = vd_set1(-1.0);
-    vd dd = fold_sum_rows(sums, m, 1), gd = fold_sum_rows(sums, m, 3), ml = zero, c0 = zero, v;
     if (p->eps_mode != TN_EPS_INSIDE || p->count != (double)p->counted)
         return false;
+    for (size_t j = m; j < TN_FOLD_ROWS; j++)
+        sums->d[j] = sums->dd[j] = sums->g[j] = sums->gd[j] = zero;
+    vd dd = vd_sum_rows(sums->dd), gd = vd_sum_rows(sums->gd), ml = zero, c0 = zero, v;
     if (centred) {
-        vd d = fold_sum_rows(sums, m, 0);
+        vd d = vd_sum_rows(sums->d);
         ml = vd_div(d, count);
         v = vd_div(vd_sub(dd, vd_mul(d, ml)), count);
-        c0 = vd_div(fold_sum_rows(sums, m, 2), count);
+        c0 = vd_div(vd_sum_rows(sums->g), count);
         gd = vd_sub(gd, vd_mul(c0, d));
     } else {
         v = vd_div(dd, count);

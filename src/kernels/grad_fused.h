@@ -43,6 +43,8 @@ struct grad_tile {
     size_t
         ahead; /* bytes from a row to the one of the next tile, to fetch it; 0: in the caches, or elsewhere */
     bool rounds;
+    bool
+        lean; /* the gradients that a training step wants, and no other: dx, dweight, dbias; all elements count */
 };
 
 /* ---- loads ---- */
@@ -150,26 +152,39 @@ TN_INLINE void fused_weights(const struct grad_kind k, const struct grad_tile *t
         vd_store(wide, grad_weights(k, true, t, i, end - i));
 }
 
-/* Sums of rows [first, last) of a tile. `wide` holds the w of a row that is short enough. */
+/* Adds elements [i, end) of row r of a tile. `wide` holds the w of a row that is short enough, else from i on. */
+TN_INLINE void fused_row_sums(const struct grad_kind k, const struct grad_tile *t, size_t r, size_t i,
+                              size_t end, const double *wide, struct fold_lanes *sums)
+{
+    const struct grad_row *row = &t->rows[r];
+    if (grad_gated(k) && !t->kept)
+        fold_small_row(k.x, row->gate + i * grad_size(k), end - i, row->small);
+    fused_sums(k, row, wide, row->small + (t->kept ? i : 0), i, end, sums);
+}
+
+/* Sums of rows [first, last) of a tile. */
 TN_INLINE void fused_tile_sums(const struct grad_kind k, const struct grad_tile *t, size_t first, size_t last,
                                double *wide, struct fold_sums *joined)
 {
+    if (t->n <= TN_GRAD_WEIGHTS) {
+        for (size_t r = first; r < last; r++) {
+            struct fold_lanes sums = fold_zero();
+            fused_row_sums(k, t, r, 0, t->n, wide, &sums);
+            fold_join(k.centred, &sums, r, joined);
+        }
+        return;
+    }
     struct fold_lanes sums[TN_GRAD_ROWS];
     for (size_t r = first; r < last; r++)
         sums[r] = fold_zero();
     for (size_t i = 0; i < t->n; i += TN_GRAD_WEIGHTS) {
         size_t end = t->n - i < TN_GRAD_WEIGHTS ? t->n : i + TN_GRAD_WEIGHTS;
-        if (t->n > TN_GRAD_WEIGHTS)
-            fused_weights(k, t, i, end, wide);
-        for (size_t r = first; r < last; r++) {
-            const struct grad_row *row = &t->rows[r];
-            if (grad_gated(k) && !t->kept)
-                fold_small_row(k.x, row->gate + i * grad_size(k), end - i, row->small);
-            fused_sums(k, row, wide, row->small + (t->kept ? i : 0), i, end, &sums[r]);
-        }
+        fused_weights(k, t, i, end, wide);
+        for (size_t r = first; r < last; r++)
+            fused_row_sums(k, t, r, i, end, wide, &sums[r]);
     }
     for (size_t r = first; r < last; r++)
-        joined[r] = fold_join(&sums[r]);
+        fold_join(k.centred, &sums[r], r, joined);
 }
 
 /* ---- columns ---- */
@@ -183,17 +198,17 @@ TN_INLINE void store_dx(const struct grad_kind k, bool tail, char *to, size_t i,
 }
 
 /* Writes dx and dresidual. */
-TN_INLINE void fused_grad_elements(const struct grad_kind k, bool tail, bool stream,
+TN_INLINE void fused_grad_elements(const struct grad_kind k, bool lean, bool tail, bool stream,
                                    const struct grad_row *row, size_t i, size_t left, vd dx)
 {
-    if (row->dsum)
+    if (!lean && row->dsum)
         dx = vd_add(dx, grad_widen(k.x, tail, row->dsum, i, left));
     vf out = vd_to_vf(dx);
-    if (row->dx && k.x == TN_F32 && !tail && stream)
+    if (k.x == TN_F32 && !tail && stream && (lean || row->dx))
         vf_stream(TN_F32, row->dx, i, out);
-    else if (row->dx)
+    else if (lean || row->dx)
         store_dx(k, tail, row->dx, i, left, out);
-    if (row->dresidual)
+    if (!lean && row->dresidual)
         store_dx(k, tail, row->dresidual, i, left, out);
 }
 
@@ -211,7 +226,7 @@ TN_INLINE void fetch_next_tile(const struct grad_kind k, const struct grad_tile 
 }
 
 /* One row at columns [i, i + 16), or `left` of them. */
-TN_INLINE void fused_grad_block(const struct grad_kind k, bool tail, const struct grad_tile *t,
+TN_INLINE void fused_grad_block(const struct grad_kind k, bool lean, bool tail, const struct grad_tile *t,
                                 const struct grad_row *row, size_t i, size_t left, vd w, vd *dw, vd *db)
 {
     const vd r = vd_set1(row->f.r);
@@ -232,9 +247,9 @@ TN_INLINE void fused_grad_block(const struct grad_kind k, bool tail, const struc
     }
     if (k.centred)
         d = vd_sub(d, vd_set1(row->f.shift));
-    if (t->dw || k.extra == TN_GATED_AFTER) {
+    if (lean || t->dw || k.extra == TN_GATED_AFTER) {
         vd h = fold_h(k.centred, d, r, vd_set1(row->f.hc));
-        if (t->rounds)
+        if (!lean && t->rounds)
             h = vd_from_vf(vf_round(k.x, vd_to_vf(h)));
         *dw = vd_fma(e, h, *dw);
         if (k.extra == TN_GATED_AFTER && row->dgate)
@@ -243,22 +258,22 @@ TN_INLINE void fused_grad_block(const struct grad_kind k, bool tail, const struc
     }
     if (k.centred || t->db)
         *db = vd_add(*db, e);
-    if (!row->dx && !row->dresidual && !(k.extra == TN_GATED_BEFORE && row->dgate))
+    if (!lean && !row->dx && !row->dresidual && !(k.extra == TN_GATED_BEFORE && row->dgate))
         return;
     vd g = k.w != TN_NONE ? vd_mul(e, w) : e;
     vd dx = fold_dx(k.centred, d, g, r, vd_set1(row->f.minus_k), vd_set1(row->f.c));
-    if (grad_partial(k))
+    if (!lean && grad_partial(k))
         dx = past_counted(row->p, i, dx, vd_mul(g, r));
     if (k.extra == TN_GATED_BEFORE) {
         if (row->dgate)
             store_dx(k, tail, row->dgate, i, left, vd_to_vf(vd_mul(dx, slope)));
         dx = vd_mul(dx, value);
     }
-    fused_grad_elements(k, tail, t->stream, row, i, left, dx);
+    fused_grad_elements(k, lean, tail, t->stream, row, i, left, dx);
 }
 
-TN_INLINE void fused_grad_columns(const struct grad_kind k, bool tail, const struct grad_tile *t, size_t i,
-                                  size_t left)
+TN_INLINE void fused_grad_columns(const struct grad_kind k, bool lean, bool tail, const struct grad_tile *t,
+                                  size_t i, size_t left)
 {
     vd dw = vd_set1(0.0), db = dw, w = dw;
     if (k.w != TN_NONE)
@@ -268,7 +283,7 @@ TN_INLINE void fused_grad_columns(const struct grad_kind k, bool tail, const str
     if (t->db && !t->fresh)
         db = load_sums(tail, t->db + i, left);
     for (size_t r = 0; r < t->count; r++)
-        fused_grad_block(k, tail, t, &t->rows[r], i, left, w, &dw, &db);
+        fused_grad_block(k, lean, tail, t, &t->rows[r], i, left, w, &dw, &db);
     if (t->dw)
         store_sums(tail, t->dw + i, left, dw);
     if (t->db)
@@ -292,12 +307,15 @@ TN_INLINE void fused_tile_columns(const struct grad_kind k, struct grad_tile *t)
     for (; i + 16 <= t->n; i += 16) {
         if (grad_gated(k) && !t->kept && i % TN_GRAD_WEIGHTS == 0)
             fused_gates(k, t, i);
-        fused_grad_columns(k, false, t, i, 16);
+        if (k.extra == TN_PLAIN && k.w != TN_NONE && TN_LIKELY(t->lean))
+            fused_grad_columns(k, true, false, t, i, 16);
+        else
+            fused_grad_columns(k, false, false, t, i, 16);
     }
     if (grad_gated(k) && !t->kept && i % TN_GRAD_WEIGHTS == 0)
         fused_gates(k, t, i);
     if (i < t->n)
-        fused_grad_columns(k, true, t, i, t->n - i);
+        fused_grad_columns(k, false, true, t, i, t->n - i);
 }
 
 /* ---- rows ---- */
@@ -305,19 +323,19 @@ TN_INLINE void fused_tile_columns(const struct grad_kind k, struct grad_tile *t)
 TN_INLINE void fused_grad_tile(const struct grad_kind k, const struct group_ref *refs, struct grad_tile *t,
                                double *wide)
 {
-    struct fold_sums sums[TN_GRAD_ROWS];
+    struct fold_sums sums;
     struct fold_rows folded;
     for (size_t r = 0; grad_gated(k) && t->kept && r < t->count; r++)
         fold_small_row(k.x, t->rows[r].gate, t->n, t->rows[r].small);
-    fused_tile_sums(k, t, 0, t->count, wide, sums);
-    const bool common = t->count > 2 && fold_finish_rows(refs, t->count, k.centred, sums, &folded);
+    fused_tile_sums(k, t, 0, t->count, wide, &sums);
+    const bool common = t->count > 2 && fold_finish_rows(refs, t->count, k.centred, &sums, &folded);
     for (size_t r = 0; r < t->count; r++) {
         struct grad_fold *f = &t->rows[r].f;
         if (common) {
             *f = (struct grad_fold){0.0, folded.r[r], folded.hc[r], folded.minus_k[r], folded.c[r]};
-        } else if (!fold_finish(&refs[r], k.centred, false, &sums[r], f)) {
-            fused_tile_sums(k, t, r, r + 1, wide, sums);
-            fold_finish(&refs[r], k.centred, true, &sums[r], f);
+        } else if (!fold_finish(&refs[r], k.centred, false, &sums, r, f)) {
+            fused_tile_sums(k, t, r, r + 1, wide, &sums);
+            fold_finish(&refs[r], k.centred, true, &sums, r, f);
         }
     }
     fused_tile_columns(k, t);
@@ -417,6 +435,8 @@ TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_pl
             }
             t.w = k.w != TN_NONE ? group_row(&refs[0], &p->weight) : NULL;
             t.dw = gp->columns[TN_DWEIGHT] ? slot + g * n : NULL;
+            t.lean = t.dw && t.rows[0].dx && !t.rows[0].dresidual && !t.rows[0].dsum && !t.rounds &&
+                     p->counted == p->group;
             t.db = gp->columns[TN_DBIAS] ? slot + (gp->columns[TN_DWEIGHT] ? width : 0) + g * n : NULL;
             if (n <= TN_GRAD_WEIGHTS && t.w != kept)
                 fused_weights(k, &t, 0, n, wide);
