@@ -158,6 +158,48 @@ static void gates(void **state)
     report_print("gates", &r);
 }
 
+/* Rows with zeros among x and the gates, one with a gate beyond f32's range, one with a product that f32 would lose: what
+ * leaves f32 does not depend on the kernel, of dense or of strided rows. */
+static void gates_with_zeros(void **state)
+{
+    enum { ROWS = 6, MOST = 200 };
+    static const size_t lengths[] = {1, 15, 16, 33, 64, 150, MOST};
+    static unsigned char x[ROWS * MOST * 8], gate[ROWS * MOST * 8], wide_x[ROWS * MOST * 8], weight[MOST * 8],
+        y[2][ROWS * MOST * 8];
+    struct rng rng = {11};
+    (void)state;
+    for (size_t i = 0; i < 7 * 3 * 2 * 2 * 2; i++) {
+        const size_t n = lengths[i % 7], size = tn_dtype_size(floats[i / 7 % 3]);
+        const tn_dtype dtype = floats[i / 7 % 3];
+        tn_norm_desc d = tn_norm_init(TN_RMS, ROWS, n, 1e-6);
+        tn_norm_io io = tn_io_init();
+        d.gate = i / 21 % 2 ? TN_GATE_BEFORE : TN_GATE_AFTER;
+        d.grade = i / 42 % 2 ? TN_FAST : TN_EXACT;
+        d.cast = i / 84 % 2 ? TN_CAST_BEFORE_SCALE : TN_CAST_ONCE;
+        for (size_t k = 0; k < n; k++)
+            dtype_put(weight, dtype, (ptrdiff_t)k, rng_normal(&rng));
+        for (size_t k = 0; k < ROWS * n; k++) {
+            double v = rng_normal(&rng), z = 2.0 * rng_normal(&rng);
+            dtype_put(x, dtype, (ptrdiff_t)k, k % 3 == 0 ? 0.0 : v);
+            dtype_put(gate, dtype, (ptrdiff_t)k,
+                      k == 4 * n   ? 85.0
+                      : k == 5 * n ? -75.0
+                      : k % 5 == 0 ? -0.0
+                                   : z);
+            memcpy(wide_x + 2 * k * size, x + k * size, size);
+        }
+        io.x = tn_in_rows(x, dtype, n);
+        io.gate = tn_in_rows(gate, dtype, n);
+        io.weight = tn_in_param(weight, dtype);
+        io.y = tn_out_rows(y[0], dtype, n);
+        assert_int_equal(tn_norm_forward(&d, &io, NULL), TN_OK);
+        io.x = (tn_in){wide_x, dtype, {(ptrdiff_t)(2 * n), 0}, 2};
+        io.y.data = y[1];
+        assert_int_equal(tn_norm_forward(&d, &io, NULL), TN_OK);
+        assert_memory_equal(y[0], y[1], ROWS * n * size);
+    }
+}
+
 /* silu and sigmoid themselves, over their whole range: x = 1 and eps 0 make h = 1, so y is the activation. */
 static void activations(void **state)
 {
@@ -347,6 +389,7 @@ int main(void)
         cmocka_unit_test(groups_and_parts),
         cmocka_unit_test(residuals),
         cmocka_unit_test(gates),
+        cmocka_unit_test(gates_with_zeros),
         cmocka_unit_test(activations),
         cmocka_unit_test(layouts),
         cmocka_unit_test(modulation),

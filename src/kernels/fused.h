@@ -177,9 +177,9 @@ TN_INLINE vd wide_param(tn_dtype dt, const char *param, size_t i, bool tail, siz
     return tail ? vd_from_vf(vf_load_n(dt, param, i, left)) : vd_widen(dt, param, i);
 }
 
-/* y in f64 of the 16 elements from i, `left` of them. */
-TN_INLINE vd wide_block(const struct fused k, const struct fused_row *row, size_t i, bool tail, size_t left,
-                        const struct apply *a)
+/* y in f64 of the 16 elements from i, `left` of them, before the gate. */
+TN_INLINE vd wide_ungated(const struct fused k, const struct fused_row *row, size_t i, bool tail, size_t left,
+                          const struct apply *a)
 {
     const struct input in = stored_input(&row->in);
     vd x = input_block(&in, i, tail, left), w = x, b = x;
@@ -187,7 +187,13 @@ TN_INLINE vd wide_block(const struct fused k, const struct fused_row *row, size_
         w = wide_param(k.v.w, row->w, i, tail, left);
     if (k.v.has_b)
         b = wide_param(k.v.w, row->b, i, tail, left);
-    vd y = apply_wide(k.v, x, w, b, a);
+    return apply_wide(k.v, x, w, b, a);
+}
+
+TN_INLINE vd wide_block(const struct fused k, const struct fused_row *row, size_t i, bool tail, size_t left,
+                        const struct apply *a)
+{
+    vd y = wide_ungated(k, row, i, tail, left, a);
     if (k.extra == TN_GATED_AFTER)
         y = vd_mul(y, vd_act(TN_SILU, true, wide_param(k.v.x, row->gate, i, tail, left)));
     return y;
@@ -249,7 +255,7 @@ TN_INLINE void apply_group(const struct fused k, const struct fused_row *row, si
     const struct input in = stored_input(&row->in);
     const tn_dtype wt = k.v.has_w ? k.v.w : TN_F32;
     const float limit = tiny_limit(k.v.algo);
-    vf y[TN_VEC_GROUP], margin = vf_set1(1.0f);
+    vf y[TN_VEC_GROUP], gate[TN_VEC_GROUP], margin = vf_set1(1.0f);
     vt tiny = vt_none();
     for (size_t j = 0; j < TN_VEC_GROUP; j++) {
         vf x = vf_load(k.v.x, in.x, i + 16 * j);
@@ -257,13 +263,16 @@ TN_INLINE void apply_group(const struct fused k, const struct fused_row *row, si
         vf b = k.v.has_b ? vf_load(wt, row->b, i + 16 * j) : x;
         vf t = apply_scaled(k.v, x, &f->a);
         y[j] = apply_f32(k.v, x, t, w, b, &f->a);
+        if (k.v.gated)
+            gate[j] = vf_load(k.v.x, row->gate, i + 16 * j);
         if (k.v.may_be_tiny)
             tiny = vt_tiny(tiny, t, limit);
-        if (k.v.gated) {
-            vf gate = vf_load(k.v.x, row->gate, i + 16 * j);
-            margin = vf_min(gate_margin(gate), margin);
-            y[j] = vf_mul(y[j], vf_act(TN_SILU, gate));
-        }
+    }
+    if (k.v.gated) {
+        for (size_t j = 0; j < TN_VEC_GROUP; j += TN_ACTS_F32)
+            vf_gate(TN_SILU, false, TN_ACTS_F32, y + j, gate + j, y + j);
+        for (size_t j = 0; j < TN_VEC_GROUP; j++)
+            margin = vf_min(gate_margin(gate[j]), margin);
     }
     if (TN_UNLIKELY((k.v.may_be_tiny && vt_any(tiny, limit)) || (k.v.gated && vf_any_less(margin, 0.0f)))) {
         for (size_t j = 0; j < TN_VEC_GROUP; j++)
@@ -278,8 +287,15 @@ TN_INLINE void apply_wide_group(const struct fused k, const struct fused_row *ro
                                 const struct fused_apply *f)
 {
     vf y[TN_VEC_GROUP];
-    for (size_t j = 0; j < TN_VEC_GROUP; j++)
-        y[j] = vd_to_vf(wide_block(k, row, i + 16 * j, false, 16, &f->a));
+    vd act[TN_VEC_GROUP];
+    for (size_t j = 0; k.extra == TN_GATED_AFTER && j < TN_VEC_GROUP; j++)
+        act[j] = vd_widen(k.v.x, row->gate, i + 16 * j);
+    for (size_t j = 0; k.extra == TN_GATED_AFTER && j < TN_VEC_GROUP; j += TN_ACTS_F64)
+        vd_acts(TN_SILU, TN_ACTS_F64, act + j, act + j);
+    for (size_t j = 0; j < TN_VEC_GROUP; j++) {
+        vd wide = wide_ungated(k, row, i + 16 * j, false, 16, &f->a);
+        y[j] = vd_to_vf(k.extra == TN_GATED_AFTER ? vd_mul(wide, act[j]) : wide);
+    }
     store_group(k, row, f->stream, i, y);
 }
 

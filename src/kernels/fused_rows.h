@@ -59,27 +59,66 @@ TN_INLINE size_t gated_row_bytes(const struct fused k, size_t n)
     return round_up16(n) * tn_element_size(gated_dtype(k));
 }
 
+TN_INLINE void add_gated(vd v, size_t i, struct lanes *sums)
+{
+    if (i & 16)
+        sums->b = vd_fma(v, v, sums->b);
+    else
+        sums->a = vd_fma(v, v, sums->a);
+}
+
+/* s = x * act(gate) of m blocks from i. The margin: gates in the range of vf_act. */
+TN_INLINE vf gate_blocks(const struct fused k, const struct input *in, size_t i, size_t m, void *s,
+                         struct lanes *sums, vf margin)
+{
+    vf x[TN_ACTS], gate[TN_ACTS];
+    vd act[TN_ACTS];
+    if (k.v.algo == TN_A64) {
+        for (size_t j = 0; j < m; j++)
+            act[j] = vd_widen(in->dtype, in->gate, i + 16 * j);
+        vd_acts(TN_SILU, m, act, act);
+        for (size_t j = 0; j < m; j++) {
+            vd v = vd_mul(vd_widen(in->dtype, in->x, i + 16 * j), act[j]);
+            vd_store((double *)s + i + 16 * j, v);
+            add_gated(v, i + 16 * j, sums);
+        }
+        return margin;
+    }
+    for (size_t j = 0; j < m; j++) {
+        x[j] = vf_load(in->dtype, in->x, i + 16 * j);
+        gate[j] = vf_load(in->dtype, in->gate, i + 16 * j);
+    }
+    vf_gate(TN_SILU, in->dtype == TN_F16, m, x, gate, x);
+    for (size_t j = 0; j < m; j++) {
+        margin = vf_min(gated_margin(gate[j], x[j]), margin);
+        vf_store(TN_F32, s, i + 16 * j, x[j]);
+        add_gated(vd_from_vf(x[j]), i + 16 * j, sums);
+    }
+    return margin;
+}
+
 /* s = x * act(gate) of a row to `s` (f32 or f64), its squares to sums; false: a gate is beyond the range of vf_act. */
 TN_INLINE bool gate_row(const struct fused k, const struct input *in, size_t n, void *s, struct lanes *sums)
 {
+    const size_t m = k.v.algo == TN_A64 ? TN_ACTS_F64 : TN_ACTS_F32;
     vf margin = vf_set1(1.0f);
-    for (size_t i = 0; i < n; i += 16) {
-        const bool tail = n - i < 16;
+    size_t i = 0;
+    for (; i + 16 * m <= n; i += 16 * m)
+        margin = gate_blocks(k, in, i, m, s, sums, margin);
+    for (; m > 1 && i + 16 <= n; i += 16)
+        margin = gate_blocks(k, in, i, 1, s, sums, margin);
+    if (i < n) {
         vd v;
         if (k.v.algo != TN_A64) {
-            vf t = input_f32(in, i, tail, n - i);
-            vf gate = tail ? vf_load_n(in->dtype, in->gate, i, n - i) : vf_load(in->dtype, in->gate, i);
-            margin = vf_min(tail ? last_margin(gate, t, n - i) : gated_margin(gate, t), margin);
+            vf t = input_f32(in, i, true, n - i);
+            margin = vf_min(last_margin(vf_load_n(in->dtype, in->gate, i, n - i), t, n - i), margin);
             vf_store(TN_F32, s, i, t);
             v = vd_from_vf(t);
         } else {
-            v = input_block(in, i, tail, n - i);
+            v = input_block(in, i, true, n - i);
             vd_store((double *)s + i, v);
         }
-        if (i & 16)
-            sums->b = vd_fma(v, v, sums->b);
-        else
-            sums->a = vd_fma(v, v, sums->a);
+        add_gated(v, i, sums);
     }
     return !vf_any_less(margin, 0.0f);
 }

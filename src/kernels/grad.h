@@ -79,9 +79,9 @@ struct grad_buffers {
 /* act and its derivative: silu' = s (1 + x (1 - s)), sigmoid' = s (1 - s). */
 TN_INLINE void act_and_slope(tn_act act, vd x, vd *value, vd *slope)
 {
-    vd one = vd_set1(1.0), s = vd_sigmoid(false, x);
+    vd one = vd_set1(1.0), s = vd_sigmoid(x);
     /* 1 - s would cancel where s is near 1; it is the sigmoid of -x */
-    vd rest = vd_sigmoid(false, vd_sub(vd_set1(0.0), x));
+    vd rest = vd_sigmoid(vd_sub(vd_set1(0.0), x));
     *value = act == TN_SILU ? vd_mul(x, s) : s;
     *slope = act == TN_SILU ? vd_mul(s, vd_add(one, vd_mul(x, rest))) : vd_mul(s, rest);
 }

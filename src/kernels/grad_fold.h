@@ -179,42 +179,65 @@ TN_INLINE bool fold_finish_rows(const struct group_ref *refs, size_t m, bool cen
 
 /* ---- gates ---- */
 
-/* exp(x) for x <= 0 (or NaN) within 2 ulp, 0 below -745.2: vd_exp_nonpositive with a minimax polynomial (2^-56). */
-TN_INLINE vd fold_exp(vd x)
+/* exp(x) of m numbers x <= 0 (or NaN) within 2 ulp, 0 below -745.2: vd_exp_nonpositive with a minimax polynomial
+ * (2^-56), step by step as in act.h. */
+#define TN_EACH for (size_t j = 0; j < m; j++)
+TN_INLINE void fold_exps(size_t m, const vd *x, vd *e)
 {
     static const double c[10] = {0x1.af389eea54156p-26, 0x1.28917c9f3a495p-22, 0x1.71de0db2eb873p-19,
                                  0x1.a019b914881bap-16, 0x1.a01a01a7c2f2cp-13, 0x1.6c16c17889f3cp-10,
                                  0x1.11111111109b5p-7,  0x1.5555555553d68p-5,  0x1.5555555555556p-3,
                                  0x1.0000000000001p-1};
     const vd shift = vd_set1(0x1.8p52), one = vd_set1(1.0);
-    x = vd_max(vd_set1(-746.0), x); /* a NaN stays */
-    vd k = vd_sub(vd_fma(x, vd_set1(0x1.71547652b82fep0), shift), shift);
-    vd r = vd_fma(k, vd_set1(-0x1.62e42fefa3800p-1), x);
-    r = vd_fma(k, vd_set1(-0x1.ef35793c76730p-45), r);
-    vd s = vd_set1(c[0]);
+    vd k[TN_ACTS], r[TN_ACTS], s[TN_ACTS];
+    TN_EACH r[j] = vd_max(vd_set1(-746.0), x[j]); /* a NaN stays */
+    TN_EACH k[j] = vd_fma(r[j], vd_set1(0x1.71547652b82fep0), shift);
+    TN_EACH k[j] = vd_sub(k[j], shift);
+    TN_EACH r[j] = vd_fma(k[j], vd_set1(-0x1.62e42fefa3800p-1), r[j]);
+    TN_EACH r[j] = vd_fma(k[j], vd_set1(-0x1.ef35793c76730p-45), r[j]);
+    TN_EACH s[j] = vd_set1(c[0]);
     for (int i = 1; i < 10; i++)
-        s = vd_fma(s, r, vd_set1(c[i]));
-    s = vd_fma(vd_fma(s, r, one), r, one);
-    return vd_mul(vd_mul(s, vd_pow2(vd_add(k, vd_set1(100.0)))), vd_set1(0x1p-100));
+        TN_EACH s[j] = vd_fma(s[j], r[j], vd_set1(c[i]));
+    TN_EACH s[j] = vd_fma(s[j], r[j], one);
+    TN_EACH s[j] = vd_fma(s[j], r[j], one);
+    TN_EACH s[j] = vd_mul(s[j], vd_pow2(vd_add(k[j], vd_set1(100.0))));
+    TN_EACH e[j] = vd_mul(s[j], vd_set1(0x1p-100));
 }
 
-/* 1/d for d in [1, 2] within 2 ulp: a cubic (1 - d y = T4(2d - 3) / 577), a step of third and one of second order. */
-TN_INLINE vd fold_reciprocal(vd d)
+/* 1/d of m numbers in [1, 2] within 2 ulp: a cubic (1 - d y = T4(2d - 3) / 577), a step of third and one of second
+ * order. */
+TN_INLINE void fold_reciprocals(size_t m, const vd *d, vd *y)
 {
-    const vd one = vd_set1(1.0), minus_d = vd_sub(vd_set1(0.0), d);
-    vd y = vd_fma(d, vd_set1(-128.0 / 577.0), vd_set1(768.0 / 577.0));
-    y = vd_fma(y, d, vd_set1(-1696.0 / 577.0));
-    y = vd_fma(y, d, vd_set1(1632.0 / 577.0));
-    vd e = vd_fma(minus_d, y, one);
-    y = vd_fma(y, vd_fma(e, e, e), y);
-    return vd_fma(y, vd_fma(minus_d, y, one), y);
+    const vd one = vd_set1(1.0), zero = vd_set1(0.0);
+    vd minus_d[TN_ACTS], e[TN_ACTS];
+    TN_EACH minus_d[j] = vd_sub(zero, d[j]);
+    TN_EACH y[j] = vd_fma(d[j], vd_set1(-128.0 / 577.0), vd_set1(768.0 / 577.0));
+    TN_EACH y[j] = vd_fma(y[j], d[j], vd_set1(-1696.0 / 577.0));
+    TN_EACH y[j] = vd_fma(y[j], d[j], vd_set1(1632.0 / 577.0));
+    TN_EACH e[j] = vd_fma(minus_d[j], y[j], one);
+    TN_EACH e[j] = vd_fma(e[j], e[j], e[j]);
+    TN_EACH y[j] = vd_fma(y[j], e[j], y[j]);
+    TN_EACH e[j] = vd_fma(minus_d[j], y[j], one);
+    TN_EACH y[j] = vd_fma(y[j], e[j], y[j]);
 }
 
-/* The smaller of sigmoid(x) and sigmoid(-x): all that act and slope need. */
+/* The smaller of sigmoid(x) and sigmoid(-x), of m numbers: all that act and slope need. */
+TN_INLINE void fold_smalls(size_t m, const vd *x, vd *small)
+{
+    vd e[TN_ACTS], d[TN_ACTS], y[TN_ACTS];
+    TN_EACH e[j] = vd_sub(vd_set1(0.0), vd_abs(x[j]));
+    fold_exps(m, e, e);
+    TN_EACH d[j] = vd_add(vd_set1(1.0), e[j]);
+    fold_reciprocals(m, d, y);
+    TN_EACH small[j] = vd_mul(e[j], y[j]);
+}
+#undef TN_EACH
+
 TN_INLINE vd fold_small(vd x)
 {
-    vd e = fold_exp(vd_sub(vd_set1(0.0), vd_abs(x)));
-    return vd_mul(e, fold_reciprocal(vd_add(vd_set1(1.0), e)));
+    vd small;
+    fold_smalls(1, &x, &small);
+    return small;
 }
 
 /* act and act' of x, whose fold_small is `small`. */
@@ -230,6 +253,14 @@ TN_INLINE void fold_act(tn_act act, vd x, vd small, vd *value, vd *slope)
 TN_INLINE void fold_small_of(tn_dtype dt, const char *gate, size_t n, double *small)
 {
     size_t i = 0;
+    for (; i + 16 * TN_ACTS_F32 <= n; i += 16 * TN_ACTS_F32) {
+        vd x[TN_ACTS_F32];
+        for (size_t j = 0; j < TN_ACTS_F32; j++)
+            x[j] = vd_widen(dt, gate, i + 16 * j);
+        fold_smalls(TN_ACTS_F32, x, x);
+        for (size_t j = 0; j < TN_ACTS_F32; j++)
+            vd_store(small + i + 16 * j, x[j]);
+    }
     for (; i + 16 <= n; i += 16)
         vd_store(small + i, fold_small(vd_widen(dt, gate, i)));
     if (i < n)

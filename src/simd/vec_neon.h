@@ -16,17 +16,24 @@ typedef struct vd {
     float64x2_t v[8];
 } vd;
 
-/* One op on each register of a vf or vd; EXPR sees the register number k. */
+/* One op on each register of a vf or vd; EXPR sees the register number k. Not a loop: gcc would keep the registers in
+ * memory until it unrolls it, and take minutes. */
+#define TN_ONE(number, EXPR)                                                                                 \
+    {                                                                                                        \
+        enum { k = number };                                                                                 \
+        r.v[k] = (EXPR);                                                                                     \
+    }
+/* clang-format off */
 #define TN_VF(EXPR)                                                                                          \
     vf r;                                                                                                    \
-    for (int k = 0; k < 4; k++)                                                                              \
-        r.v[k] = (EXPR);                                                                                     \
+    TN_ONE(0, EXPR) TN_ONE(1, EXPR) TN_ONE(2, EXPR) TN_ONE(3, EXPR)                                          \
     return r
 #define TN_VD(EXPR)                                                                                          \
     vd r;                                                                                                    \
-    for (int k = 0; k < 8; k++)                                                                              \
-        r.v[k] = (EXPR);                                                                                     \
+    TN_ONE(0, EXPR) TN_ONE(1, EXPR) TN_ONE(2, EXPR) TN_ONE(3, EXPR)                                          \
+    TN_ONE(4, EXPR) TN_ONE(5, EXPR) TN_ONE(6, EXPR) TN_ONE(7, EXPR)                                          \
     return r
+/* clang-format on */
 
 TN_INLINE vf vf_set1(float a) { TN_VF(vdupq_n_f32(a)); }
 TN_INLINE vf vf_add(vf a, vf b) { TN_VF(vaddq_f32(a.v[k], b.v[k])); }
@@ -94,15 +101,21 @@ TN_INLINE vf vf_load(tn_dtype dt, const void *p, size_t i)
     const uint8_t *b = (const uint8_t *)p + i * 2;
     TN_VF(vf_widen(dt, vreinterpret_u16_u8(vld1_u8(b + 8 * k))));
 }
+TN_INLINE void vf_store_quarter(tn_dtype dt, uint8_t *b, float32x4_t v)
+{
+    if (dt == TN_F32)
+        vst1q_u8(b, vreinterpretq_u8_f32(v));
+    else
+        vst1_u8(b, vreinterpret_u8_u16(vf_narrow(dt, v)));
+}
 TN_INLINE void vf_store(tn_dtype dt, void *p, size_t i, vf v)
 {
-    uint8_t *b = (uint8_t *)p + i * (dt == TN_F32 ? 4 : 2);
-    for (int k = 0; k < 4; k++) {
-        if (dt == TN_F32)
-            vst1q_u8(b + 16 * k, vreinterpretq_u8_f32(v.v[k]));
-        else
-            vst1_u8(b + 8 * k, vreinterpret_u8_u16(vf_narrow(dt, v.v[k])));
-    }
+    const size_t size = dt == TN_F32 ? 4 : 2;
+    uint8_t *b = (uint8_t *)p + i * size;
+    vf_store_quarter(dt, b, v.v[0]);
+    vf_store_quarter(dt, b + 4 * size, v.v[1]);
+    vf_store_quarter(dt, b + 8 * size, v.v[2]);
+    vf_store_quarter(dt, b + 12 * size, v.v[3]);
 }
 TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
 {
@@ -169,23 +182,20 @@ TN_INLINE vd vd_pow2(vd a)
 TN_INLINE vd vd_load(const double *p) { TN_VD(vld1q_f64(p + 2 * k)); }
 TN_INLINE void vd_store(double *p, vd a)
 {
-    for (int k = 0; k < 8; k++)
-        vst1q_f64(p + 2 * k, a.v[k]);
+    vst1q_f64(p, a.v[0]), vst1q_f64(p + 2, a.v[1]), vst1q_f64(p + 4, a.v[2]), vst1q_f64(p + 6, a.v[3]);
+    vst1q_f64(p + 8, a.v[4]), vst1q_f64(p + 10, a.v[5]), vst1q_f64(p + 12, a.v[6]), vst1q_f64(p + 14, a.v[7]);
 }
 
-TN_INLINE double vd_sum(vd a)
-{
-    for (int half = 4; half; half /= 2)
-        for (int k = 0; k < half; k++)
-            a.v[k] = vaddq_f64(a.v[k], a.v[k + half]);
-    return vgetq_lane_f64(a.v[0], 0) + vgetq_lane_f64(a.v[0], 1);
-}
 TN_INLINE float64x2_t vd_sum_pair(vd a)
 {
-    for (int half = 4; half; half /= 2)
-        for (int k = 0; k < half; k++)
-            a.v[k] = vaddq_f64(a.v[k], a.v[k + half]);
-    return a.v[0];
+    float64x2_t s0 = vaddq_f64(a.v[0], a.v[4]), s1 = vaddq_f64(a.v[1], a.v[5]);
+    float64x2_t s2 = vaddq_f64(a.v[2], a.v[6]), s3 = vaddq_f64(a.v[3], a.v[7]);
+    return vaddq_f64(vaddq_f64(s0, s2), vaddq_f64(s1, s3));
+}
+TN_INLINE double vd_sum(vd a)
+{
+    float64x2_t s = vd_sum_pair(a);
+    return vgetq_lane_f64(s, 0) + vgetq_lane_f64(s, 1);
 }
 TN_INLINE vd vd_sum_rows(const vd rows[16])
 {
