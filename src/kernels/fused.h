@@ -491,6 +491,10 @@ TN_INLINE void fetch_ahead(const struct fused k, const struct fused_row *row, si
     fetch((const char *)row->in.x + i * size + TN_AHEAD, n * size);
     if (k.extra == TN_ADDS)
         fetch((const char *)row->in.residual + i * size + TN_AHEAD, n * size);
+    if (k.extra == TN_GATED_BEFORE)
+        fetch((const char *)row->in.gate + i * size + TN_AHEAD, n * size);
+    if (k.extra == TN_GATED_AFTER)
+        fetch(row->gate + i * size + TN_AHEAD, n * size);
 }
 
 #endif
