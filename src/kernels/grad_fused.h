@@ -41,10 +41,9 @@ struct grad_tile {
     bool fresh; /* nothing in the column sums yet */
     bool stream;
     size_t
-        ahead; /* bytes from a row to the one of the next tile, to fetch it; 0: in the caches, or elsewhere */
+        ahead; /* bytes to the same row of the next tile, which is fetched; 0: it is in the caches, or elsewhere */
     bool rounds;
-    bool
-        lean; /* the gradients that a training step wants, and no other: dx, dweight, dbias; all elements count */
+    bool lean; /* dx, dweight and perhaps dbias are wanted and no more, of rows that count in full */
 };
 
 /* ---- loads ---- */
