@@ -285,8 +285,8 @@ TN_API void tn_moments_merge(double *count_a, double *mean_a, double *moment2_a,
 /* 1/sqrt(moment2 / count + eps) as the forward computes it (desc gives kind, divisor, eps and eps_mode). */
 TN_API double tn_norm_rstd(const tn_norm_desc *desc, double moment2, double count);
 /* Last, each owner: y from io->rstd_in (and io->mean_in for TN_LAYER) instead of its own statistics. With f64
- * statistics of whole f32, bf16 or f16 rows TN_RMS and TN_L2 give the bits of tn_norm_forward, unless both s and y have
- * 16 bits, where now and then a last bit differs (docs/numerics.md, section 1). */
+ * statistics of whole f32, bf16 or f16 rows TN_RMS and TN_L2 give the bits of tn_norm_forward, but for rows with a gate
+ * before and from 16 bits to 16 bits, where now and then a last bit differs (docs/numerics.md, sections 1 and 2). */
 TN_API tn_status tn_norm_apply(const tn_norm_desc *desc, const tn_norm_io *io, const tn_executor *executor);
 
 /* ---- backward ------------------------------------------------------------------------------------- */

@@ -58,6 +58,7 @@ def norm_apply(
     """:func:`truenorm.norm` of one part with given statistics: weight cast?((x - mean) rstd) + bias.
 
     rstd and mean (kind "layer" only) are float32 or float64, of x's shape without the last axis. With float64
-    statistics of whole float32, float16 or bfloat16 rows, kinds "rms" and "l2" give the bits of :func:`truenorm.norm`.
+    statistics of whole float32 rows without a gate before the norm, or of float16 or bfloat16 rows with a float32
+    result, kinds "rms" and "l2" give the bits of :func:`truenorm.norm`.
     """
     return _core.apply(x, weight, bias, rstd=rstd, mean=mean, kind=kind, **options)

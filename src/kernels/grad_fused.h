@@ -40,8 +40,7 @@ struct grad_tile {
     size_t small_from;
     bool fresh; /* nothing in the column sums yet */
     bool stream;
-    size_t
-        ahead; /* bytes to the same row of the next tile, which is fetched; 0: it is in the caches, or elsewhere */
+    size_t ahead; /* bytes to the same row of the next tile, to fetch it; 0: do not */
     bool rounds;
     bool lean; /* dx, dweight and perhaps dbias are wanted and no more, of rows that count in full */
 };
