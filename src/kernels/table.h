@@ -10,7 +10,13 @@
                                               : (algo) == TN_A2P ? narrow_rms_a2p                            \
                                                                  : narrow_rms_a64))
 
-/* The fused instances: a row loop each. TN_LEAN: not the gated and the int8 ones, for the size of the code. */
+/* The fused instances: a row loop each. TN_LEAN, where sanitizers make compiling slow: f32 weights without offset or
+ * inner cast only, nothing gated, no int8; the others take the general kernel. */
+#ifdef TN_LEAN
+#define TN_LEFT_OUT(wt, round_h, offset) ((wt) != TN_F32 || (round_h) != TN_NONE || (offset))
+#else
+#define TN_LEFT_OUT(wt, round_h, offset) false
+#endif
 #ifndef TN_NO_FUSED
 #define TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra)                                        \
     {                                                                                                        \
@@ -22,12 +28,18 @@
     static TN_NOINLINE void careful_##i(const struct fused_row *row, size_t at, size_t left,                 \
                                         const struct apply *a)                                               \
     {                                                                                                        \
+        if (TN_LEFT_OUT(wt, round_h, offset))                                                                \
+            return;                                                                                          \
         struct variant v = TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra);                    \
         v.x = (extra) == TN_GATED_BEFORE ? TN_F32 : (xt);                                                    \
         apply_carefully(v, row, at, left, a);                                                                \
     }                                                                                                        \
     static void fused_##i(const struct tn_plan *p, size_t r0, size_t r1)                                     \
     {                                                                                                        \
+        if (TN_LEFT_OUT(wt, round_h, offset)) {                                                              \
+            TN_GENERAL(centred, algo, extra)(p, r0, r1);                                                     \
+            return;                                                                                          \
+        }                                                                                                    \
         const struct fused k = {                                                                             \
             TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra), extra,                            \
             !(centred) ? ((extra) <= TN_ADDS && (algo) == TN_A32 && (xt) != TN_F32 && (yt) != TN_F32         \
@@ -45,6 +57,10 @@
 #define TN_GRAD_DEFINE(k, xt, wt, centred, extra)                                                            \
     static void grad_fused_##k(const struct tn_grad_plan *p, size_t r0, size_t r1, double *sums)             \
     {                                                                                                        \
+        if (TN_LEFT_OUT(wt, TN_NONE, false)) {                                                               \
+            grad_wide_rows(p, r0, r1, sums);                                                                 \
+            return;                                                                                          \
+        }                                                                                                    \
         fused_grad_rows((struct grad_kind){xt, wt, centred, extra}, p, r0, r1, sums);                        \
     }
 #define TN_FUSED_ENTRY(i, xt, wt, yt, centred, algo, round_h, offset, extra)                                 \
