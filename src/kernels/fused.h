@@ -373,10 +373,7 @@ static inline void next_group(struct group_ref *at)
     if (++at->g < at->p->groups)
         return;
     at->g = 0;
-    if (++at->i1 == at->p->rows[1]) {
-        at->i1 = 0;
-        at->i0++;
-    }
+    next_row_of(at);
 }
 
 /* Bytes from an operand's group to the next one of the same rows[0]: `wraps`, where that is in the next row. */

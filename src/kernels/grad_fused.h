@@ -389,15 +389,6 @@ static inline size_t grad_tile_rows(const struct grad_kind k, const struct tn_gr
     return gp->slots <= 1 && shared ? most : 1;
 }
 
-/* The first group of the next row. */
-static inline void next_rows(struct group_ref *at)
-{
-    if (++at->i1 == at->p->rows[1]) {
-        at->i1 = 0;
-        at->i0++;
-    }
-}
-
 TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_plan *gp, size_t r0, size_t r1,
                                double *sums)
 {
@@ -420,7 +411,7 @@ TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_pl
         t.ahead = p->far && p->groups == 1 ? t.count * n * grad_size(k) : 0;
         for (size_t j = 0; j < t.count; j++) {
             refs[j] = at;
-            next_rows(&at);
+            next_row_of(&at);
         }
         for (size_t g = 0; g < p->groups; g++) {
             for (size_t j = 0; j < t.count; j++) {

@@ -12,6 +12,16 @@ struct group_ref {
     const struct tn_plan *p;
     size_t i0, i1, g;
 };
+
+/* The next row; the group stays. */
+TN_INLINE void next_row_of(struct group_ref *at)
+{
+    if (++at->i1 == at->p->rows[1]) {
+        at->i1 = 0;
+        at->i0++;
+    }
+}
+
 struct narrow_buffers {
     float s[TN_CHUNK], w[TN_CHUNK], b[TN_CHUNK], gate[TN_CHUNK], raw[TN_CHUNK];
     vf margin; /* of the gates before */
@@ -266,10 +276,7 @@ TN_INLINE void narrow_group(enum tn_algo algo, bool centred, const struct group_
             for (size_t r = (r0); r < (r1); r++) {                                                           \
                 for (at.g = 0; at.g < (p)->groups; at.g++)                                                   \
                     BODY;                                                                                    \
-                if (++at.i1 == (p)->rows[1]) {                                                               \
-                    at.i1 = 0;                                                                               \
-                    at.i0++;                                                                                 \
-                }                                                                                            \
+                next_row_of(&at);                                                                            \
             }                                                                                                \
         }                                                                                                    \
     } while (0)

@@ -13,9 +13,10 @@
 /* The fused instances: a row loop each. TN_LEAN, where sanitizers make compiling slow: f32 weights without offset or
  * inner cast only, nothing gated, no int8; the others take the general kernel. */
 #ifdef TN_LEAN
-#define TN_LEFT_OUT(wt, round_h, offset) ((wt) != TN_F32 || (round_h) != TN_NONE || (offset))
+#define TN_LEFT_OUT(wt, round_h, offset, extra)                                                              \
+    ((wt) != TN_F32 || (round_h) != TN_NONE || (offset) || (extra) > TN_ADDS)
 #else
-#define TN_LEFT_OUT(wt, round_h, offset) false
+#define TN_LEFT_OUT(wt, round_h, offset, extra) false
 #endif
 #ifndef TN_NO_FUSED
 #define TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra)                                        \
@@ -28,7 +29,7 @@
     static TN_NOINLINE void careful_##i(const struct fused_row *row, size_t at, size_t left,                 \
                                         const struct apply *a)                                               \
     {                                                                                                        \
-        if (TN_LEFT_OUT(wt, round_h, offset))                                                                \
+        if (TN_LEFT_OUT(wt, round_h, offset, extra))                                                         \
             return;                                                                                          \
         struct variant v = TN_VARIANT(xt, wt, yt, centred, algo, round_h, offset, extra);                    \
         v.x = (extra) == TN_GATED_BEFORE ? TN_F32 : (xt);                                                    \
@@ -36,7 +37,7 @@
     }                                                                                                        \
     static void fused_##i(const struct tn_plan *p, size_t r0, size_t r1)                                     \
     {                                                                                                        \
-        if (TN_LEFT_OUT(wt, round_h, offset)) {                                                              \
+        if (TN_LEFT_OUT(wt, round_h, offset, extra)) {                                                       \
             TN_GENERAL(centred, algo, extra)(p, r0, r1);                                                     \
             return;                                                                                          \
         }                                                                                                    \
@@ -57,39 +58,16 @@
 #define TN_GRAD_DEFINE(k, xt, wt, centred, extra)                                                            \
     static void grad_fused_##k(const struct tn_grad_plan *p, size_t r0, size_t r1, double *sums)             \
     {                                                                                                        \
-        if (TN_LEFT_OUT(wt, TN_NONE, false)) {                                                               \
+        if (TN_LEFT_OUT(wt, TN_NONE, false, extra)) {                                                        \
             grad_wide_rows(p, r0, r1, sums);                                                                 \
             return;                                                                                          \
         }                                                                                                    \
         fused_grad_rows((struct grad_kind){xt, wt, centred, extra}, p, r0, r1, sums);                        \
     }
-#define TN_FUSED_ENTRY(i, xt, wt, yt, centred, algo, round_h, offset, extra)                                 \
-    TN_ENTRY_##extra(fused_##i, TN_GENERAL(centred, algo, extra)),
-#define TN_GRAD_ENTRY(k, xt, wt, centred, extra) TN_ENTRY_##extra(grad_fused_##k, grad_wide_rows),
-#define TN_FUSED_MAYBE(i, xt, wt, yt, centred, algo, round_h, offset, extra)                                 \
-    TN_MAYBE_##extra(TN_FUSED_DEFINE(i, xt, wt, yt, centred, algo, round_h, offset, extra))
-#define TN_GRAD_MAYBE(k, xt, wt, centred, extra) TN_MAYBE_##extra(TN_GRAD_DEFINE(k, xt, wt, centred, extra))
-#define TN_MAYBE_TN_PLAIN(definition) definition
-#define TN_MAYBE_TN_ADDS(definition) definition
-#define TN_ENTRY_TN_PLAIN(fused, general) fused
-#define TN_ENTRY_TN_ADDS(fused, general) fused
-#ifdef TN_LEAN
-#define TN_MAYBE_TN_GATED_BEFORE(definition)
-#define TN_MAYBE_TN_GATED_AFTER(definition)
-#define TN_MAYBE_TN_INT8(definition)
-#define TN_ENTRY_TN_GATED_BEFORE(fused, general) general
-#define TN_ENTRY_TN_GATED_AFTER(fused, general) general
-#define TN_ENTRY_TN_INT8(fused, general) general
-#else
-#define TN_MAYBE_TN_GATED_BEFORE(definition) definition
-#define TN_MAYBE_TN_GATED_AFTER(definition) definition
-#define TN_MAYBE_TN_INT8(definition) definition
-#define TN_ENTRY_TN_GATED_BEFORE(fused, general) fused
-#define TN_ENTRY_TN_GATED_AFTER(fused, general) fused
-#define TN_ENTRY_TN_INT8(fused, general) fused
-#endif
-TN_FUSED_LIST(TN_FUSED_MAYBE)
-TN_GRAD_LIST(TN_GRAD_MAYBE)
+#define TN_FUSED_ENTRY(i, xt, wt, yt, centred, algo, round_h, offset, extra) fused_##i,
+#define TN_GRAD_ENTRY(k, xt, wt, centred, extra) grad_fused_##k,
+TN_FUSED_LIST(TN_FUSED_DEFINE)
+TN_GRAD_LIST(TN_GRAD_DEFINE)
 #else
 /* Plain C takes the general kernel for all: the same bits in a fifth of the code. */
 #define TN_FUSED_ENTRY(i, xt, wt, yt, centred, algo, round_h, offset, extra) TN_GENERAL(centred, algo, extra),

@@ -149,18 +149,28 @@ static void ops_sum_rows(const double *in, double *out)
     vd_store(out, vd_sum_rows(rows));
 }
 static void ops_store_i8(const double *in, void *p) { vd_store_i8(p, vd_load(in)); }
-static void ops_store4(tn_dtype dt, void *p, const float *in)
+static void put_four(bool past, tn_dtype dt, void *p, const vf v[4])
+{
+    if (past)
+        vf_stream4(dt, p, 0, v);
+    else
+        vf_store4(dt, p, 0, v);
+}
+static void ops_put4(bool past, tn_dtype dt, void *p, const float *in)
 {
     vf v[4];
     for (size_t j = 0; j < 4; j++)
         v[j] = vf_load(TN_F32, in, 16 * j);
     if (dt == TN_F32)
-        vf_store4(TN_F32, p, 0, v);
+        put_four(past, TN_F32, p, v);
     else if (dt == TN_BF16)
-        vf_store4(TN_BF16, p, 0, v);
+        put_four(past, TN_BF16, p, v);
     else
-        vf_store4(TN_F16, p, 0, v);
+        put_four(past, TN_F16, p, v);
+    vf_stream_end();
 }
+static void ops_store4(tn_dtype dt, void *p, const float *in) { ops_put4(false, dt, p, in); }
+static void ops_stream4(tn_dtype dt, void *p, const float *in) { ops_put4(true, dt, p, in); }
 static void ops_stream(tn_dtype dt, void *p, const float *in)
 {
     vf v = vf_load(TN_F32, in, 0);
@@ -170,20 +180,6 @@ static void ops_stream(tn_dtype dt, void *p, const float *in)
         vf_stream(TN_BF16, p, 0, v);
     else
         vf_stream(TN_F16, p, 0, v);
-    vf_stream_end();
-}
-
-static void ops_stream4(tn_dtype dt, void *p, const float *in)
-{
-    vf v[4];
-    for (size_t j = 0; j < 4; j++)
-        v[j] = vf_load(TN_F32, in, 16 * j);
-    if (dt == TN_F32)
-        vf_stream4(TN_F32, p, 0, v);
-    else if (dt == TN_BF16)
-        vf_stream4(TN_BF16, p, 0, v);
-    else
-        vf_stream4(TN_F16, p, 0, v);
     vf_stream_end();
 }
 
