@@ -92,24 +92,32 @@ TN_INLINE const float *narrow_input(const struct group_ref *at, size_t i, size_t
     return buf->s;
 }
 
-/* Are all gates in the range of vf_act, and all products that are not 0 far from underflow? What the margins of a row
- * say no to is looked at again: it may be but a zero. */
+/* One gate in the range of vf_act, with a product that is 0 for good or far from underflow. */
+TN_INLINE bool gate_fits(tn_act act, float x, float gate, float s)
+{
+    bool zero = x == 0.0f || (act == TN_SILU && gate == 0.0f);
+    return !(fabsf(gate) > TN_ACT32_MAX) && (zero || !(fabsf(s) < TN_H32_TINY)); /* a NaN fits */
+}
+
+/* All gates of a row. What its margins say no to is looked at again: it may be but a zero. */
 static TN_NOINLINE bool gates_fit(const struct group_ref *at)
 {
     const struct tn_plan *p = at->p;
-    float buf[TN_CHUNK], gate_buf[TN_CHUNK], raw[TN_CHUNK], s[16];
+    const bool exact = gate_product_is_exact(p);
+    float buf[TN_CHUNK], gate_buf[TN_CHUNK], raw[TN_CHUNK];
     for (size_t i = 0; i < p->group; i += TN_CHUNK) {
         const size_t n = chunk_of(i, p->group);
         const float *x = stage_f32(&p->x, group_row(at, &p->x), i, n, buf, raw);
         const float *gate = stage_f32(&p->gate, group_row(at, &p->gate), i, n, gate_buf, raw);
-        for (size_t k = 0; k < n; k++) {
-            if (k % 16 == 0)
-                vf_store(TN_F32, s, 0,
-                         vf_gated(p->act, gate_product_is_exact(p), load_left(x, k, n - k),
-                                  load_left(gate, k, n - k)));
-            bool zero = x[k] == 0.0f || (p->act == TN_SILU && gate[k] == 0.0f);
-            if (fabsf(gate[k]) > TN_ACT32_MAX || (!zero && fabsf(s[k % 16]) < TN_H32_TINY))
-                return false;
+        for (size_t k = 0; k < n; k += 16) {
+            const vf vx = load_left(x, k, n - k), vz = load_left(gate, k, n - k);
+            float block[3][16]; /* x may stand at any byte */
+            vf_store(TN_F32, block[0], 0, vx);
+            vf_store(TN_F32, block[1], 0, vz);
+            vf_store(TN_F32, block[2], 0, vf_gated(p->act, exact, vx, vz));
+            for (size_t j = 0; j < 16 && k + j < n; j++)
+                if (!gate_fits(p->act, block[0][j], block[1][j], block[2][j]))
+                    return false;
         }
     }
     return true;
