@@ -1,4 +1,7 @@
 /* test_forward.c - every length, every generator, the main dtypes: error of every element in ulp. */
+#include <math.h>
+#include <stdlib.h>
+
 #include "check.h"
 
 static const size_t long_rows[] = {384,  511,  512,  513,  768,  1000, 1024, 1025,
@@ -116,6 +119,57 @@ static void million_columns(void **state)
     report_print("n = 1e6, f64", &wide);
 }
 
+/* w h + b where the bias leaves next to nothing, so that the statistics' own error shows; means to both sides of where
+ * one pass over the row serves. In long double. */
+static void cancelling_row(struct rng *rng, size_t n, double mean, double *worst)
+{
+    float *x = malloc(n * sizeof *x), *w = malloc(n * sizeof *w), *b = malloc(n * sizeof *b);
+    float *y = malloc(n * sizeof *y);
+    long double sum = 0, squares = 0;
+    assert_true(x && w && b && y);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (float)(mean + rng_normal(rng));
+        w[i] = (float)(0.5 + rng_unit(rng));
+        sum += (long double)x[i];
+    }
+    const long double m = sum / (long double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += ((long double)x[i] - m) * ((long double)x[i] - m);
+    const long double r = 1 / sqrtl(squares / (long double)n + 1e-5L);
+    for (size_t i = 0; i < n; i++)
+        b[i] = (float)(-(long double)w[i] * ((long double)x[i] - m) * r);
+    tn_norm_desc d = tn_norm_init(TN_LAYER, 1, n, 1e-5);
+    tn_norm_io io = tn_io_init();
+    io.x = tn_in_rows(x, TN_F32, n);
+    io.weight = tn_in_param(w, TN_F32);
+    io.bias = tn_in_param(b, TN_F32);
+    io.y = tn_out_rows(y, TN_F32, n);
+    assert_int_equal(tn_norm_forward(&d, &io, NULL), TN_OK);
+    for (size_t i = 0; i < n; i++) {
+        const long double h = ((long double)x[i] - m) * r, want = (long double)w[i] * h + (long double)b[i];
+        const double half_ulp = want == 0 ? 0.0 : ldexp(1.0, ilogbl(want) - 24);
+        const double terms = w[i] * fmax(1.0, (double)fabsl(h)) + fabs((double)b[i]);
+        const double lost = ((double)fabsl((long double)y[i] - want) - half_ulp) / (0x1p-53 * terms);
+        *worst = fmax(*worst, lost / ((double)n / 64 + 16));
+    }
+    free(x), free(w), free(b), free(y);
+}
+
+static void layer_f32_cancelling(void **state)
+{
+    static const double means[] = {0, 1, 1.9, 2.1, 30, 1000};
+    struct rng rng = {7};
+    (void)state;
+    for (size_t k = 0; k < sizeof means / sizeof *means; k++) {
+        double worst = 0;
+        for (int turn = 0; turn < 20; turn++)
+            cancelling_row(&rng, 1000, means[k], &worst);
+        cancelling_row(&rng, 100000, means[k], &worst);
+        printf("  mean %-26g worst %.4f of the bound\n", means[k], worst);
+        assert_true(worst <= 1);
+    }
+}
+
 static int finish(void **state)
 {
     (void)state;
@@ -126,12 +180,15 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rms_f32),         cmocka_unit_test(rms_bf16),        cmocka_unit_test(rms_f16),
-        cmocka_unit_test(rms_f64),         cmocka_unit_test(layer_f32),       cmocka_unit_test(layer_bf16),
-        cmocka_unit_test(layer_f16),       cmocka_unit_test(layer_f64),       cmocka_unit_test(l2_f32),
-        cmocka_unit_test(l2_f64),          cmocka_unit_test(fast_rms_f32),    cmocka_unit_test(fast_rms_bf16),
-        cmocka_unit_test(fast_layer_f32),  cmocka_unit_test(fast_layer_f16),  cmocka_unit_test(fast_l2_f32),
-        cmocka_unit_test(rms_f32_million), cmocka_unit_test(million_columns),
+        cmocka_unit_test(rms_f32),         cmocka_unit_test(rms_bf16),
+        cmocka_unit_test(rms_f16),         cmocka_unit_test(rms_f64),
+        cmocka_unit_test(layer_f32),       cmocka_unit_test(layer_bf16),
+        cmocka_unit_test(layer_f16),       cmocka_unit_test(layer_f64),
+        cmocka_unit_test(l2_f32),          cmocka_unit_test(l2_f64),
+        cmocka_unit_test(fast_rms_f32),    cmocka_unit_test(fast_rms_bf16),
+        cmocka_unit_test(fast_layer_f32),  cmocka_unit_test(fast_layer_f16),
+        cmocka_unit_test(fast_l2_f32),     cmocka_unit_test(rms_f32_million),
+        cmocka_unit_test(million_columns), cmocka_unit_test(layer_f32_cancelling),
     };
     if (isa_unusable())
         return 77;

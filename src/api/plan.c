@@ -218,7 +218,9 @@ static void choose_arithmetic(const tn_norm_desc *d, const tn_norm_io *io, struc
     p->short_squares = !p->centred && is_half(s) && p->algo == TN_A32 && is_half(p->y.dtype) &&
                        !p->gate_place && p->source == TN_STATS_OWN;
     p->brief_act = !p->wide_sums && (p->y.dtype == TN_F32 || is_half(p->y.dtype));
-    p->raw_moments = p->centred && is_half(s) && is_half(p->y.dtype) && !own_count;
+    p->raw_limit = !p->centred || own_count || (s != TN_F32 && !is_half(s)) ? 0.0
+                   : is_half(s) && is_half(p->y.dtype)                      ? TN_RAW_16
+                                                                            : TN_RAW_32;
 }
 
 tn_status tn_make_plan(const tn_norm_desc *desc, const tn_norm_io *io, enum tn_call call, struct tn_plan *p,

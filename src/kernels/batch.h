@@ -8,12 +8,14 @@
 
 #define TN_BATCH 16
 #define TN_BATCH_BYTES ((size_t)16 * 1024)  /* of x, so that the rows are still in L1 when they are applied */
+#define TN_BATCH_LEAST 8                    /* rows; longer ones are better off in fused_rows */
 #define TN_PANEL_BYTES ((size_t)128 * 1024) /* the same for L2, where the panels pay for it */
 #define TN_PANEL 256                        /* columns */
+#define TN_PANEL_ROW 1024 /* rows up to that length are one panel, filled once for all batches */
 
 /* The parameters of a panel. */
 struct panel {
-    _Alignas(64) double w[TN_PANEL], b[TN_PANEL];
+    _Alignas(64) double w[TN_PANEL_ROW], b[TN_PANEL_ROW];
 };
 
 TN_INLINE bool has_panels(const struct fused k, const struct tn_plan *p)
@@ -33,9 +35,9 @@ TN_INLINE size_t batch_rows(const struct fused k, const struct tn_plan *p, size_
         size_t m = sizeof(double) * TN_GATED_MAX / gated_row_bytes(k, p->group);
         return m < TN_BATCH ? m : TN_BATCH;
     }
-    if (k.v.algo != TN_A64) {
-        size_t m = TN_BATCH_BYTES / row;
-        return m < 4 ? 1 : m < TN_BATCH ? m : TN_BATCH;
+    if (k.v.algo != TN_A64 || (has_panels(k, p) && p->group <= TN_PANEL_ROW)) {
+        size_t m = TN_BATCH_BYTES / row, least = k.v.algo == TN_A64 ? 4 : TN_BATCH_LEAST;
+        return m < least ? 1 : m < TN_BATCH ? m : TN_BATCH;
     }
     if (!has_panels(k, p) || row > 2 * TN_PANEL_BYTES)
         return 1;
@@ -109,7 +111,7 @@ TN_INLINE vd batch_first(const struct fused k, struct group_ref *at, size_t m, s
         } else {
             add_first(k, row.in, p->counted, &f);
         }
-        sums[j] = k.first == FIRST_ROUGH ? rough_lanes(f.rough) : vd_add(f.s.a, f.s.b);
+        sums[j] = vd_add(f.s.a, f.s.b);
         if (k.first == FIRST_RAW)
             other[j] = vd_add(f.q.a, f.q.b);
         next_row(k, at, &row);
@@ -121,45 +123,18 @@ TN_INLINE vd batch_first(const struct fused k, struct group_ref *at, size_t m, s
     return vd_sum_rows(sums);
 }
 
-/* The second pass: from the means of m rows to their variances and low parts. */
-TN_INLINE vd batch_centred(const struct fused k, size_t m, size_t j0, const struct batch *b, vd *low)
-{
-    const struct tn_plan *p = b->first.p;
-    const vd count = vd_set1(p->count), zero = vd_set1(0.0);
-    vd first[TN_BATCH], second[TN_BATCH];
-    for (size_t j = 0; j < m; j++) {
-        struct lanes d1 = lanes_zero(), d2 = lanes_zero();
-        struct fused_row row = batch_row(k, b, j0 + j);
-        struct input in = stored_input(&row.in);
-        sum_centred(&in, p->group, b->mh[j0 + j], &d1, &d2);
-        first[j] = vd_add(d1.a, d1.b);
-        second[j] = vd_add(d2.a, d2.b);
-    }
-    for (size_t j = m; j < TN_BATCH; j++)
-        first[j] = second[j] = zero;
-    vd sum1 = vd_sum_rows(first), sum2 = vd_sum_rows(second);
-    *low = p->count == (double)p->counted ? vd_div(sum1, count) : zero;
-    return vd_max(zero, vd_div(vd_sub(sum2, vd_mul(sum1, *low)), count));
-}
-
 /* Of m rows from `at` on, which is moved behind them. */
 TN_INLINE void batch_statistics(const struct fused k, struct group_ref *at, size_t m, size_t j0,
                                 struct batch *b, char *buffer)
 {
     const struct tn_plan *p = b->first.p;
     const vd count = vd_set1(p->count), zero = vd_set1(0.0);
-    vd squares = zero, low = zero, sum = batch_first(k, at, m, j0, b, buffer, &squares),
-       v = vd_div(sum, count);
+    vd squares = zero, sum = batch_first(k, at, m, j0, b, buffer, &squares), v = vd_div(sum, count);
     if (k.v.centred) {
-        vd_store(b->mh + j0, v);
-        if (k.first == FIRST_RAW) { /* stat_raw_moments */
-            vd mh = v;
-            v = vd_div(vd_fma(vd_sub(zero, sum), mh, squares), count);
-            low = vd_div(vd_fma(vd_sub(zero, mh), count, sum), count);
-        } else {
-            v = batch_centred(k, m, j0, b, &low);
-        }
-        vd_store(b->ml + j0, low);
+        vd mh = v; /* stat_raw_moments */
+        v = vd_div(vd_fma(vd_sub(zero, sum), mh, squares), count);
+        vd_store(b->mh + j0, mh);
+        vd_store(b->ml + j0, vd_div(vd_fma(vd_sub(zero, mh), count, sum), count));
     }
     vd_store(b->v + j0, v);
     vd_store(b->rh + j0, vd_div(vd_set1(1.0), vd_sqrt(vd_add(v, vd_set1(p->eps)))));
@@ -168,7 +143,7 @@ TN_INLINE void batch_statistics(const struct fused k, struct group_ref *at, size
 /* ---- the common case: all rows as they should be ---- */
 
 /* Below 0 where a row is: its statistics hold, its arithmetic is the kernel's. A NaN or 0 says nothing. */
-TN_INLINE vd batch_margin(const struct fused k, const struct tn_plan *p, vd mh, vd ml, vd v, vd rh)
+TN_INLINE vd batch_margin(const struct fused k, const struct tn_plan *p, vd mh, vd v, vd rh)
 {
     const bool f32 = k.v.algo != TN_A64;
     vd worst = vd_sub(rh, vd_set1(f32 ? TN_R32_MAX : 0x1p500));
@@ -182,10 +157,7 @@ TN_INLINE vd batch_margin(const struct fused k, const struct tn_plan *p, vd mh, 
         vd far = vd_mul(vd_abs(mh), rh);
         worst = vd_max(vd_sub(far, vd_set1(f32 ? TN_MEAN32_MAX : TN_FOLD_LIMIT)), worst);
         worst = vd_max(vd_sub(vd_set1(p->eps), v), worst);
-        if (k.first == FIRST_RAW)
-            worst = vd_max(vd_sub(vd_mul(mh, mh), vd_mul(v, vd_set1(TN_RAW_LIMIT))), worst);
-        else
-            worst = vd_max(vd_sub(vd_mul(vd_mul(ml, ml), vd_set1(0x1p16)), v), worst);
+        worst = vd_max(vd_sub(vd_mul(mh, mh), vd_mul(v, vd_set1(p->raw_limit))), worst);
     }
     return worst;
 }
@@ -200,7 +172,7 @@ TN_INLINE bool batch_setup(const struct fused k, struct batch *b)
         mh = vd_load(b->mh);
         ml = vd_load(b->ml);
     }
-    vd good = vd_select_neg(batch_margin(k, p, mh, ml, v, rh), vd_set1(1.0), zero);
+    vd good = vd_select_neg(batch_margin(k, p, mh, v, rh), vd_set1(1.0), zero);
     if (vd_sum(vd_first(good, b->m)) != (double)b->m || (k.first != FIRST_SHORT && stores_better_stats(p)) ||
         p->eps_mode != TN_EPS_INSIDE || (k.v.centred && p->count != (double)p->counted))
         return false;
@@ -261,10 +233,7 @@ TN_INLINE void batch_stat(const struct fused k, const struct group_ref *at, cons
         return;
     }
     if (k.v.centred) {
-        bool kept = k.first == FIRST_RAW
-                        ? b->v[j] * TN_RAW_LIMIT >= b->mh[j] * b->mh[j]
-                        : p->count == (double)p->counted && stat_rough_will_do(b->ml[j], b->v[j]);
-        if (TN_UNLIKELY(!kept)) {
+        if (TN_UNLIKELY(!(b->v[j] * p->raw_limit >= b->mh[j] * b->mh[j]))) {
             redo_row(k, b, j, at, st);
             return;
         }
@@ -315,8 +284,7 @@ TN_INLINE void batch_apply(const struct fused k, bool common, const struct batch
         struct fused_apply f = {0};
         if (batch_start(k, common, b, j, &at, &f)) {
             struct fused_row row = batch_row(buffered, b, j);
-            for (size_t i = 0; i < n; i += TN_PIECE)
-                apply_piece(buffered, &row, i, n, &f);
+            apply_row(buffered, &row, 0, n, &f);
         }
         if (!common)
             next_group(&at);
@@ -346,15 +314,15 @@ TN_INLINE void fill_panel(const struct fused k, const struct tn_plan *p, size_t 
         widen_f64(k.v.w, p->bias.data + c * size, n, panel->b);
 }
 
-/* Panel by panel; int8 in two sweeps, the first for the scales. */
-TN_INLINE void batch_panels(const struct fused k, bool common, const struct batch *b)
+/* Panel by panel; int8 in two sweeps, the first for the scales. A panel of whole rows is `filled`. */
+TN_INLINE void batch_panels(const struct fused k, bool common, const struct batch *b, bool filled,
+                            struct panel *panel)
 {
     const struct tn_plan *p = b->first.p;
     const bool has_b = k.v.centred && p->bias.data, scales = k.extra == TN_INT8 && p->dynamic_scale;
     struct fused wide = k;
     struct fused_apply each[TN_BATCH]; /* unless they are common */
     struct quantiser q[TN_BATCH];
-    struct panel panel;
     vd top[TN_BATCH];
     struct group_ref at = b->first;
     wide.v.w = TN_F64;
@@ -368,11 +336,13 @@ TN_INLINE void batch_panels(const struct fused k, bool common, const struct batc
             for (size_t j = 0; j < b->m; j++, next_group(&at))
                 q[j] = fused_quantiser(&at, scales ? top[j] : vd_set1(0.0));
         }
-        for (size_t c = 0; c < p->group; c += TN_PANEL) {
-            const size_t n = p->group - c < TN_PANEL ? p->group - c : TN_PANEL;
-            fill_panel(k, p, c, n, &panel);
+        const size_t width = filled ? p->group : TN_PANEL;
+        for (size_t c = 0; c < p->group; c += width) {
+            const size_t n = p->group - c < width ? p->group - c : width;
+            if (!filled)
+                fill_panel(k, p, c, n, panel);
             for (size_t j = 0; j < b->m; j++) {
-                struct fused_row row = panel_row(k, b, j, c, &panel, has_b);
+                struct fused_row row = panel_row(k, b, j, c, panel, has_b);
                 struct fused_apply f;
                 if (TN_LIKELY(common))
                     (void)batch_start(k, true, b, j, &at, &f);
@@ -384,8 +354,7 @@ TN_INLINE void batch_panels(const struct fused k, bool common, const struct batc
                 }
                 if (k.extra == TN_INT8)
                     f.q = q[j];
-                for (size_t i = 0; i < n; i += TN_PIECE)
-                    apply_piece(wide, &row, i, n, &f);
+                apply_row(wide, &row, 0, n, &f);
             }
         }
     }
@@ -403,6 +372,11 @@ TN_INLINE void batches(const struct fused k, const struct tn_plan *p, size_t r0,
                                                                                      : TN_BATCH_BYTES / row;
     struct group_ref at = {p, r0 / p->rows[1], r0 % p->rows[1], 0};
     struct batch b;
+    struct panel panel;
+    const bool panels = k.v.algo == TN_A64 && k.extra != TN_GATED_BEFORE,
+               filled = panels && p->group <= TN_PANEL_ROW;
+    if (filled)
+        fill_panel(k, p, 0, p->group, &panel);
     for (size_t j = 0; j < 2 * TN_BATCH; j++) /* rows that are not there */
         b.mh[j] = b.ml[j] = b.v[j] = b.rh[j] = 0.0;
     for (size_t done = 0; done < count; done += b.m) {
@@ -415,8 +389,8 @@ TN_INLINE void batches(const struct fused k, const struct tn_plan *p, size_t r0,
         const bool common = batch_setup(k, &b);
         if (common)
             batch_write_stats(k, &b);
-        if (k.v.algo == TN_A64 && k.extra != TN_GATED_BEFORE)
-            batch_panels(k, common, &b);
+        if (panels)
+            batch_panels(k, common, &b, filled, &panel);
         else
             batch_apply(k, common, &b);
     }

@@ -25,7 +25,6 @@ typedef void careful_block(const struct fused_row *row, size_t i, size_t left, c
 enum first_pass {
     FIRST_SQUARES,
     FIRST_SHORT, /* squares of 16-bit values, partly in f32 */
-    FIRST_ROUGH, /* values in f32; a second pass over the row corrects the mean */
     FIRST_RAW    /* values and squares */
 };
 
@@ -69,13 +68,11 @@ TN_INLINE struct input stored_input(const struct input *in)
 
 struct first_sums {
     struct lanes s, q;
-    struct rough rough;
 };
 
 TN_INLINE struct first_sums no_sums(void)
 {
-    vf zero = vf_set1(0.0f);
-    return (struct first_sums){lanes_zero(), lanes_zero(), {zero, zero}};
+    return (struct first_sums){lanes_zero(), lanes_zero()};
 }
 
 /* Of n elements. A sum with a residual is stored as well. */
@@ -85,10 +82,8 @@ TN_INLINE void add_first(const struct fused k, struct input in, size_t n, struct
         sum_both(&in, n, &f->s, &f->q);
     else if (k.first == FIRST_SQUARES)
         sum_squares(&in, n, &f->s);
-    else if (k.first == FIRST_SHORT)
-        sum_short_squares(&in, n, &f->s);
     else
-        sum_rough(&in, n, &f->rough);
+        sum_short_squares(&in, n, &f->s);
 }
 
 /* From st->mh: LayerNorm's variance, and st->ml. */
@@ -122,22 +117,12 @@ TN_INLINE void fused_finish(const struct fused k, const struct group_ref *at, co
         read_given(at, st);
         return;
     }
-    double sum = k.first == FIRST_ROUGH ? vd_sum(rough_lanes(f->rough)) : lanes_sum(f->s), v = sum / p->count;
-    bool done = !k.v.centred;
+    double sum = lanes_sum(f->s), v = sum / p->count;
     if (k.first == FIRST_SHORT && TN_UNLIKELY(!short_mean_holds(v)))
         v = full_squares(k.v.x, stored_input(first).x, p->group) / p->count;
-    if (k.first == FIRST_RAW)
-        done = stat_raw_moments(p, sum, lanes_sum(f->q), st, &v);
-    for (int pass = k.first == FIRST_RAW; !done; pass++) {
+    if (k.first == FIRST_RAW && TN_UNLIKELY(!stat_raw_moments(p, sum, lanes_sum(f->q), st, &v))) {
         struct input in = stored_input(first);
-        if (pass == 1 && k.first == FIRST_ROUGH) { /* the f32 sums were too rough */
-            struct lanes s = lanes_zero();
-            sum_values(&in, p->group, &s);
-            sum = lanes_sum(s);
-        }
-        st->mh = sum / p->count;
         v = centred_variance(p, &in, st);
-        done = pass == 1 || (p->count == (double)p->counted && stat_rough_will_do(st->ml, v));
     }
     stat_rstd(p, v, st);
 }
@@ -155,19 +140,10 @@ struct fused_apply {
 TN_INLINE void store_group(const struct fused k, const struct fused_row *row, bool stream, size_t i,
                            const vf *y)
 {
-    if (TN_VEC_GROUP == 4) {
-        if (stream)
-            vf_stream4(k.v.y, row->y, i, y);
-        else
-            vf_store4(k.v.y, row->y, i, y);
-        return;
-    }
-    for (size_t j = 0; j < TN_VEC_GROUP; j++) {
-        if (stream)
-            vf_stream(k.v.y, row->y, i + 16 * j, y[j]);
-        else
-            vf_store(k.v.y, row->y, i + 16 * j, y[j]);
-    }
+    if (stream)
+        vf_put(true, k.v.y, row->y, i, y, TN_VEC_GROUP);
+    else
+        vf_put(false, k.v.y, row->y, i, y, TN_VEC_GROUP);
 }
 
 TN_INLINE vd wide_param(tn_dtype dt, const char *param, size_t i, bool tail, size_t left)
@@ -299,17 +275,26 @@ TN_INLINE void apply_wide_group(const struct fused k, const struct fused_row *ro
     store_group(k, row, f->stream, i, y);
 }
 
-/* Elements [i, n): TN_PIECE of them, or fewer at the end of a row or panel. */
+/* As many blocks as are worked on at once. */
+TN_INLINE void apply_blocks(const struct fused k, const struct fused_row *row, size_t i,
+                            const struct fused_apply *f)
+{
+    if (k.v.algo != TN_A64)
+        apply_group(k, row, i, f);
+    else if (k.extra != TN_INT8)
+        apply_wide_group(k, row, i, f);
+    else
+        for (size_t j = 0; j < 16 * TN_VEC_GROUP; j += 16)
+            apply_wide_block(k, row, i + j, false, 16, f);
+}
+
+/* Elements [i, n). */
 TN_INLINE void apply_elements(const struct fused k, const struct fused_row *row, size_t i, size_t n,
                               const struct fused_apply *f)
 {
-    for (; k.extra != TN_INT8 && i + 16 * TN_VEC_GROUP <= n; i += 16 * TN_VEC_GROUP) {
-        if (k.v.algo == TN_A64)
-            apply_wide_group(k, row, i, f);
-        else
-            apply_group(k, row, i, f);
-    }
-    for (; (k.extra == TN_INT8 || TN_VEC_GROUP > 1) && i + 16 <= n; i += 16) {
+    for (; i + 16 * TN_VEC_GROUP <= n; i += 16 * TN_VEC_GROUP)
+        apply_blocks(k, row, i, f);
+    for (; TN_VEC_GROUP > 1 && i + 16 <= n; i += 16) {
         if (k.v.algo == TN_A64)
             apply_wide_block(k, row, i, false, 16, f);
         else
@@ -323,16 +308,29 @@ TN_INLINE void apply_elements(const struct fused k, const struct fused_row *row,
     }
 }
 
-/* All n elements from i on, up to TN_PIECE. */
-TN_INLINE void apply_piece(struct fused k, const struct fused_row *row, size_t i, size_t n,
-                           const struct fused_apply *f)
+/* What of a kernel is a row's own. */
+TN_INLINE struct fused kind_of_row(struct fused k, const struct fused_row *row, const struct fused_apply *f)
 {
-    const size_t end = n - i < TN_PIECE ? n : i + TN_PIECE;
     k.v.has_b = k.v.has_w && k.v.centred && row->b;
     k.v.fold = false;
     if (k.v.centred && k.v.algo == TN_A64 && TN_LIKELY(f->fold))
         k.v.fold = true;
-    apply_elements(k, row, i, end, f);
+    return k;
+}
+
+TN_INLINE void apply_row(const struct fused k, const struct fused_row *row, size_t i, size_t n,
+                         const struct fused_apply *f)
+{
+    apply_elements(kind_of_row(k, row, f), row, i, n, f);
+}
+
+/* TN_PIECE elements. */
+TN_INLINE void apply_piece(const struct fused k, const struct fused_row *row, size_t i,
+                           const struct fused_apply *f)
+{
+    const struct fused own = kind_of_row(k, row, f);
+    for (size_t j = 0; j < TN_PIECE; j += 16 * TN_VEC_GROUP)
+        apply_blocks(own, row, i + j, f);
 }
 
 /* ---- int8 ---- */

@@ -30,16 +30,17 @@ TN_INLINE void fused_rows(const struct fused k, const struct tn_plan *p, size_t 
         }
         if (done < count)
             next = fused_row_at(k, &at);
-        for (size_t i = 0; i < n; i += TN_PIECE) {
-            if (apply)
-                apply_piece(k, &row, i, n, &f);
-            if (ahead && p->far)
+        size_t i = 0;
+        for (; apply && ahead && i + TN_PIECE <= p->counted; i += TN_PIECE) {
+            apply_piece(k, &row, i, &f);
+            if (p->far)
                 fetch_ahead(k, &next, i, TN_PIECE);
-            if (ahead && p->counted >= i + TN_PIECE)
-                add_first(k, input_from(next.in, i), TN_PIECE, &sums);
-            else if (ahead && p->counted > i)
-                add_first(k, input_from(next.in, i), p->counted - i, &sums);
+            add_first(k, input_from(next.in, i), TN_PIECE, &sums);
         }
+        if (apply)
+            apply_row(k, &row, i, n, &f);
+        if (ahead)
+            add_first(k, input_from(next.in, i), p->counted - i, &sums);
     }
     if (p->stream)
         vf_stream_end();

@@ -49,8 +49,8 @@ TN_INLINE void fold_step(bool centred, vd d, vd counted, vd g, vd *sum_d, vd *su
     *sum_dd = vd_fma(counted, counted, *sum_dd);
     *sum_gd = vd_fma(g, d, *sum_gd);
     if (centred) {
-        *sum_d = vd_add(*sum_d, d);
-        *sum_g = vd_add(*sum_g, g);
+        *sum_d = vd_plus(d, *sum_d);
+        *sum_g = vd_plus(g, *sum_g);
     }
 }
 

@@ -1,18 +1,19 @@
 /* grad_fused.h - the backward of contiguous rows with constant dtypes: the folded arithmetic (grad_fold.h) without the
  * buffers of grad.h.
  *
- * A few rows at a time: one pass for the sums of each row, then one over the columns, in which 16 columns of dweight
- * and dbias stay in registers over those rows. */
+ * A few rows at a time: one pass for the sums of each row, then one over the columns, in which 16 or 32 columns of
+ * dweight and dbias stay in registers over those rows. */
 #ifndef TN_GRAD_FUSED_H
 #define TN_GRAD_FUSED_H
 
 #include "kernels/grad.h"
 #include "kernels/grad_columns.h"
 
-#define TN_GRAD_ROWS TN_FOLD_ROWS      /* at most, at a time */
-#define TN_GRAD_TILE ((size_t)16384)   /* elements of x in those */
-#define TN_GRAD_WEIGHTS ((size_t)1024) /* elements of w that are kept in f64 */
-#define TN_GRAD_GATES ((size_t)4096)   /* elements whose sigmoid is kept */
+#define TN_GRAD_ROWS TN_FOLD_ROWS                  /* at most, at a time */
+#define TN_GRAD_TILE ((size_t)16384)               /* elements of x in those */
+#define TN_GRAD_WEIGHTS ((size_t)1024)             /* elements of w that are kept in f64 */
+#define TN_GRAD_GATES ((size_t)4096)               /* elements whose sigmoid is kept */
+#define TN_GRAD_BLOCKS (TN_VEC_GROUP == 4 ? 2 : 1) /* columns at a time, by 16: a line of 16-bit dx */
 
 /* What a kernel is: all constant. */
 struct grad_kind {
@@ -187,27 +188,24 @@ TN_INLINE void fused_tile_sums(const struct grad_kind k, const struct grad_tile 
 
 /* ---- columns ---- */
 
-TN_INLINE void store_dx(const struct grad_kind k, bool tail, char *to, size_t i, size_t left, vf v)
+/* A gradient of `blocks` times 16 elements, or `left` of 16. */
+TN_INLINE void store_gradient(const struct grad_kind k, bool tail, bool stream, char *to, size_t i,
+                              size_t left, const vf *v, size_t blocks)
 {
     if (tail)
-        vf_store_n(k.x, to, i, v, left);
+        vf_store_n(k.x, to, i, v[0], left);
+    else if (stream)
+        vf_put(true, k.x, to, i, v, blocks);
     else
-        vf_store(k.x, to, i, v);
+        vf_put(false, k.x, to, i, v, blocks);
 }
 
-/* Writes dx and dresidual. */
-TN_INLINE void fused_grad_elements(const struct grad_kind k, bool lean, bool tail, bool stream,
-                                   const struct grad_row *row, size_t i, size_t left, vd dx)
+TN_INLINE void store_dgate(const struct grad_kind k, bool tail, const struct grad_row *row, size_t i,
+                           size_t left, vd dgate)
 {
-    if (!lean && row->dsum)
-        dx = vd_add(dx, grad_widen(k.x, tail, row->dsum, i, left));
-    vf out = vd_to_vf(dx);
-    if (k.x == TN_F32 && !tail && stream && (lean || row->dx))
-        vf_stream(TN_F32, row->dx, i, out);
-    else if (lean || row->dx)
-        store_dx(k, tail, row->dx, i, left, out);
-    if (!lean && row->dresidual)
-        store_dx(k, tail, row->dresidual, i, left, out);
+    vf v = vd_to_vf(dgate);
+    if (row->dgate)
+        store_gradient(k, tail, false, row->dgate, i, left, &v, 1);
 }
 
 /* The same elements of the next tile, to L2. */
@@ -223,9 +221,10 @@ TN_INLINE void fetch_next_tile(const struct grad_kind k, const struct grad_tile 
         __builtin_prefetch(row->residual + at, 0, 2);
 }
 
-/* One row at columns [i, i + 16), or `left` of them. */
-TN_INLINE void fused_grad_block(const struct grad_kind k, bool lean, bool tail, const struct grad_tile *t,
-                                const struct grad_row *row, size_t i, size_t left, vd w, vd *dw, vd *db)
+/* dx of one row at columns [i, i + 16), or `left` of them, if any `elements` are wanted. */
+TN_INLINE vd fused_grad_block(const struct grad_kind k, bool lean, bool tail, const struct grad_tile *t,
+                              const struct grad_row *row, size_t i, size_t left, vd w, vd *dw, vd *db,
+                              bool elements)
 {
     const vd r = vd_set1(row->f.r);
     if (t->ahead)
@@ -250,42 +249,53 @@ TN_INLINE void fused_grad_block(const struct grad_kind k, bool lean, bool tail, 
         if (!lean && t->rounds)
             h = vd_from_vf(vf_round(k.x, vd_to_vf(h)));
         *dw = vd_fma(e, h, *dw);
-        if (k.extra == TN_GATED_AFTER && row->dgate)
-            store_dx(k, tail, row->dgate, i, left,
-                     vd_to_vf(vd_mul(slope, k.w != TN_NONE ? vd_mul(h, w) : h)));
+        if (k.extra == TN_GATED_AFTER)
+            store_dgate(k, tail, row, i, left, vd_mul(slope, k.w != TN_NONE ? vd_mul(h, w) : h));
     }
     if (k.centred || t->db)
         *db = vd_add(*db, e);
-    if (!lean && !row->dx && !row->dresidual && !(k.extra == TN_GATED_BEFORE && row->dgate))
-        return;
+    if (!elements)
+        return e;
     vd g = k.w != TN_NONE ? vd_mul(e, w) : e;
     vd dx = fold_dx(k.centred, d, g, r, vd_set1(row->f.minus_k), vd_set1(row->f.c));
     if (!lean && grad_partial(k))
         dx = past_counted(row->p, i, dx, vd_mul(g, r));
     if (k.extra == TN_GATED_BEFORE) {
-        if (row->dgate)
-            store_dx(k, tail, row->dgate, i, left, vd_to_vf(vd_mul(dx, slope)));
+        store_dgate(k, tail, row, i, left, vd_mul(dx, slope));
         dx = vd_mul(dx, value);
     }
-    fused_grad_elements(k, lean, tail, t->stream, row, i, left, dx);
+    return !lean && row->dsum ? vd_add(dx, grad_widen(k.x, tail, row->dsum, i, left)) : dx;
 }
 
-TN_INLINE void fused_grad_columns(const struct grad_kind k, bool lean, bool tail, const struct grad_tile *t,
-                                  size_t i, size_t left)
+/* All rows at columns [i, i + 16 blocks), or `left` of 16. */
+TN_INLINE void fused_grad_columns(const struct grad_kind k, bool lean, bool tail, size_t blocks,
+                                  const struct grad_tile *t, size_t i, size_t left)
 {
-    vd dw = vd_set1(0.0), db = dw, w = dw;
-    if (k.w != TN_NONE)
-        w = grad_weights(k, tail, t, i, left);
-    if (t->dw && !t->fresh)
-        dw = load_sums(tail, t->dw + i, left);
-    if (t->db && !t->fresh)
-        db = load_sums(tail, t->db + i, left);
-    for (size_t r = 0; r < t->count; r++)
-        fused_grad_block(k, lean, tail, t, &t->rows[r], i, left, w, &dw, &db);
-    if (t->dw)
-        store_sums(tail, t->dw + i, left, dw);
-    if (t->db)
-        store_sums(tail, t->db + i, left, db);
+    vd dw[TN_GRAD_BLOCKS], db[TN_GRAD_BLOCKS], w[TN_GRAD_BLOCKS];
+    for (size_t j = 0; j < blocks; j++) {
+        const size_t at = i + 16 * j;
+        w[j] = k.w != TN_NONE ? grad_weights(k, tail, t, at, left) : vd_set1(0.0);
+        dw[j] = t->dw && !t->fresh ? load_sums(tail, t->dw + at, left) : vd_set1(0.0);
+        db[j] = t->db && !t->fresh ? load_sums(tail, t->db + at, left) : vd_set1(0.0);
+    }
+    for (size_t r = 0; r < t->count; r++) {
+        const struct grad_row *row = &t->rows[r];
+        const bool elements = lean || row->dx || row->dresidual || (k.extra == TN_GATED_BEFORE && row->dgate);
+        vf dx[TN_GRAD_BLOCKS];
+        for (size_t j = 0; j < blocks; j++)
+            dx[j] = vd_to_vf(
+                fused_grad_block(k, lean, tail, t, row, i + 16 * j, left, w[j], &dw[j], &db[j], elements));
+        if (lean || row->dx)
+            store_gradient(k, tail, t->stream, row->dx, i, left, dx, blocks);
+        if (!lean && row->dresidual)
+            store_gradient(k, tail, false, row->dresidual, i, left, dx, blocks);
+    }
+    for (size_t j = 0; j < blocks; j++) {
+        if (t->dw)
+            store_sums(tail, t->dw + i + 16 * j, left, dw[j]);
+        if (t->db)
+            store_sums(tail, t->db + i + 16 * j, left, db[j]);
+    }
 }
 
 /* fold_small of the gates from element i on, where there is no room for the whole rows. */
@@ -300,20 +310,25 @@ TN_INLINE void fused_gates(const struct grad_kind k, struct grad_tile *t, size_t
 /* The second pass. */
 TN_INLINE void fused_tile_columns(const struct grad_kind k, struct grad_tile *t)
 {
+    const size_t step = 16 * TN_GRAD_BLOCKS;
     size_t i = 0;
     t->small_from = 0;
-    for (; i + 16 <= t->n; i += 16) {
+    for (; i + step <= t->n; i += step) {
         if (grad_gated(k) && !t->kept && i % TN_GRAD_WEIGHTS == 0)
             fused_gates(k, t, i);
         if (k.extra == TN_PLAIN && k.w != TN_NONE && TN_LIKELY(t->lean))
-            fused_grad_columns(k, true, false, t, i, 16);
+            fused_grad_columns(k, true, false, TN_GRAD_BLOCKS, t, i, 16);
         else
-            fused_grad_columns(k, false, false, t, i, 16);
+            fused_grad_columns(k, false, false, TN_GRAD_BLOCKS, t, i, 16);
     }
     if (grad_gated(k) && !t->kept && i % TN_GRAD_WEIGHTS == 0)
         fused_gates(k, t, i);
+    if (TN_GRAD_BLOCKS > 1 && i + 16 <= t->n) {
+        fused_grad_columns(k, false, false, 1, t, i, 16);
+        i += 16;
+    }
     if (i < t->n)
-        fused_grad_columns(k, false, true, t, i, t->n - i);
+        fused_grad_columns(k, false, true, 1, t, i, t->n - i);
 }
 
 /* ---- rows ---- */
@@ -401,7 +416,7 @@ TN_INLINE void fused_grad_rows(const struct grad_kind k, const struct tn_grad_pl
                           .offset = p->offset,
                           .rounds = p->round_h != TN_NONE,
                           .kept = round_up16(n) <= TN_GRAD_GATES,
-                          .stream = gp->stream};
+                          .stream = gp->stream && (k.x == TN_F32 || TN_GRAD_BLOCKS > 1)};
     struct group_ref at = {p, r0 / p->rows[1], r0 % p->rows[1], 0};
     for (size_t r = r0; r < r1; r += t.count) {
         double *slot = slot_size ? sums + (r - r0) % gp->slots * slot_size : NULL;

@@ -36,6 +36,10 @@ enum tn_extra {
     TN_INT8          /* y is int8 */
 };
 
+/* mean^2 / variance up to which one pass over a row makes both moments (docs/numerics.md). */
+#define TN_RAW_16 256.0 /* from 16 bits to 16 bits */
+#define TN_RAW_32 4.0   /* f32 on either side */
+
 struct tn_plan {
     size_t rows[2];
     size_t groups, group; /* groups of `group` elements a row */
@@ -53,7 +57,7 @@ struct tn_plan {
     tn_dtype round_p;   /* dtype that w'*h is rounded to, or TN_NONE */
     tn_dtype sum_dtype; /* dtype that x + residual is rounded to, or TN_NONE */
     double offset;      /* added to the weight */
-    bool raw_moments;   /* LayerNorm from 16 bits to 16 bits: both moments in one pass over the row */
+    double raw_limit;   /* LayerNorm: TN_RAW_*, or 0: the mean first, then the variance, always */
     bool short_squares; /* RMSNorm from 16 bits to 16 bits: sum_short_squares */
     bool
         brief_act; /* 2^-44 is enough for an activation: y is f32 or less, and so is what the statistics see */

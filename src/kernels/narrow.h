@@ -123,17 +123,6 @@ static TN_NOINLINE bool gates_fit(const struct group_ref *at)
     return true;
 }
 
-static TN_NOINLINE double narrow_mean(const struct group_ref *at, struct narrow_buffers *buf)
-{
-    const size_t n = at->p->counted;
-    struct lanes s = lanes_zero();
-    for (size_t i = 0; i < n; i += TN_CHUNK) {
-        struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
-        sum_values(&in, chunk_of(i, n), &s);
-    }
-    return lanes_sum(s) / at->p->count;
-}
-
 static TN_NOINLINE struct lanes narrow_squares(const struct group_ref *at, struct narrow_buffers *buf)
 {
     const size_t n = at->p->counted;
@@ -182,28 +171,16 @@ static TN_NOINLINE void narrow_statistics(const struct group_ref *at, struct nar
         stat_rstd(p, *moment2 / p->count, st);
         return;
     }
-    struct rough rough = {vf_set1(0.0f), vf_set1(0.0f)};
     for (size_t i = 0; i < n; i += TN_CHUNK) {
         struct input in = input_of(TN_F32, narrow_input(at, i, chunk_of(i, n), buf));
-        if (p->raw_moments)
+        if (p->raw_limit > 0.0)
             sum_both(&in, chunk_of(i, n), &s, &q);
         else
-            sum_rough(&in, chunk_of(i, n), &rough);
+            sum_values(&in, chunk_of(i, n), &s);
     }
-    double v;
-    if (p->raw_moments && stat_raw_moments(p, lanes_sum(s), lanes_sum(q), st, &v)) {
-        *moment2 = v * p->count;
-        stat_rstd(p, v, st);
-        return;
-    }
-    bool near = false;
-    if (!p->raw_moments && p->count == (double)p->counted) {
-        st->mh = vd_sum(rough_lanes(rough)) / p->count;
-        v = narrow_variance(at, buf, st);
-        near = stat_rough_will_do(st->ml, v);
-    }
-    if (!near) {
-        st->mh = narrow_mean(at, buf);
+    double sum = lanes_sum(s), v;
+    if (p->raw_limit <= 0.0 || !stat_raw_moments(p, sum, lanes_sum(q), st, &v)) {
+        st->mh = sum / p->count;
         v = narrow_variance(at, buf, st);
     }
     *moment2 = v * p->count;

@@ -78,7 +78,7 @@ TN_INLINE void store_sums4(const struct input *in, size_t i)
     vf x[4];
     for (size_t j = 0; j < 4; j++)
         x[j] = vf_add(vf_load(dt, in->x, i + 16 * j), vf_load(dt, in->residual, i + 16 * j));
-    vf_store4(dt, in->sum, i, x);
+    vf_put(false, dt, in->sum, i, x, 4);
 }
 
 /* And all of them: */
@@ -178,35 +178,6 @@ TN_INLINE void sum_values(const struct input *in, size_t n, struct lanes *acc)
     *acc = s;
 }
 
-/* Sums in f32, for a first mean that sum_centred corrects. */
-struct rough {
-    vf a, b;
-};
-
-TN_INLINE void sum_rough(const struct input *in, size_t n, struct rough *acc)
-{
-    struct rough s = *acc;
-    size_t i = 0;
-    TN_NO_UNROLL
-    for (; i + 32 <= n; i += 32) {
-        s.a = vf_add(s.a, input_f32(in, i, false, 16));
-        s.b = vf_add(s.b, input_f32(in, i + 16, false, 16));
-    }
-    if (i + 16 <= n) {
-        s.a = vf_add(s.a, input_f32(in, i, false, 16));
-        i += 16;
-        if (i < n)
-            s.b = vf_add(s.b, input_f32(in, i, true, n - i));
-    } else if (i < n) {
-        s.a = vf_add(s.a, input_f32(in, i, true, n - i));
-    }
-    *acc = s;
-}
-TN_INLINE vd rough_lanes(struct rough s)
-{
-    return vd_from_vf(vf_add(s.a, s.b));
-}
-
 /* Sums of the values and of their squares. */
 TN_INLINE void sum_both(const struct input *in, size_t n, struct lanes *values, struct lanes *squares)
 {
@@ -299,12 +270,6 @@ TN_INLINE void stat_rstd(const struct tn_plan *p, double v, struct tn_stat *st)
     st->fold = stat_may_fold(p, st->mh, v, st->rh);
 }
 
-/* Is a mean that is off by c near enough for the correction to lose nothing? */
-TN_INLINE bool stat_rough_will_do(double c, double v)
-{
-    return c * c * 0x1p16 <= v;
-}
-
 /* From the sums of d = s - mh and d^2: the variance, and the part ml of the mean that the rounding of mh lost. */
 TN_INLINE double stat_variance(const struct tn_plan *p, double d1, double d2, double *ml)
 {
@@ -314,9 +279,6 @@ TN_INLINE double stat_variance(const struct tn_plan *p, double d1, double d2, do
     return v < 0.0 ? 0.0 : v;
 }
 
-/* mean^2 / variance up to which the variance may be the difference of the two raw moments (docs/numerics.md). */
-#define TN_RAW_LIMIT 256.0
-
 /* Mean and variance from the sums of the values and their squares; false where too little would be left. */
 TN_INLINE bool stat_raw_moments(const struct tn_plan *p, double sum, double squares, struct tn_stat *st,
                                 double *v)
@@ -324,7 +286,7 @@ TN_INLINE bool stat_raw_moments(const struct tn_plan *p, double sum, double squa
     st->mh = sum / p->count;
     st->ml = fma(-st->mh, p->count, sum) / p->count;
     *v = fma(-sum, st->mh, squares) / p->count;
-    return *v * TN_RAW_LIMIT >= st->mh * st->mh;
+    return *v * p->raw_limit >= st->mh * st->mh;
 }
 
 /* The mean to store; where it is infinite the low part is a NaN. */
@@ -339,7 +301,7 @@ TN_INLINE bool stores_better_stats(const struct tn_plan *p)
     const bool f64 = (p->mean.data && p->mean.dtype == TN_F64) || (p->rstd.data && p->rstd.dtype == TN_F64);
     if (p->gate_place == TN_GATE_BEFORE)
         return p->brief_act && (f64 || (p->algo != TN_A64 && (p->mean.data || p->rstd.data)));
-    return (p->raw_moments && f64) || (p->short_squares && (p->mean.data || p->rstd.data));
+    return (p->raw_limit > TN_RAW_32 && f64) || (p->short_squares && (p->mean.data || p->rstd.data));
 }
 
 TN_INLINE double read_stat(const struct tn_operand *o, size_t i0, size_t i1, size_t g)

@@ -46,8 +46,7 @@
             !(centred) ? ((extra) <= TN_ADDS && (algo) == TN_A32 && (xt) != TN_F32 && (yt) != TN_F32         \
                               ? FIRST_SHORT                                                                  \
                               : FIRST_SQUARES)                                                               \
-            : (xt) != TN_F32 && (yt) != TN_F32 ? FIRST_RAW                                                   \
-                                               : FIRST_ROUGH,                                                \
+                       : FIRST_RAW,                                                                          \
             careful_##i};                                                                                    \
         const size_t batch = batch_rows(k, p, r1 - r0);                                                      \
         if ((extra) == TN_GATED_BEFORE || batch > 1)                                                         \

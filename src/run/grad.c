@@ -7,11 +7,20 @@
 
 /* At most this many partial sums (blocks times outer); 64 keeps 64 cores busy and the workspace small. */
 #define MOST_BLOCKS 64
+/* And no less than these rows each: sums of few short rows cost as much as the rows. */
 #define LEAST_BLOCK 8
+#define LEAST_SHORT_BLOCK 32
+#define LEAST_ELEMENTS ((size_t)1 << 15)
 #define BATCH_DOUBLES ((size_t)1 << 20)
 
 /* From that size of x on the rows of the next tile are fetched ahead; below, it only costs (docs/performance.md). */
 #define FAR_BYTES ((size_t)4 << 20)
+
+static size_t least_block(size_t row)
+{
+    size_t rows = row ? LEAST_ELEMENTS / row : LEAST_SHORT_BLOCK;
+    return rows < LEAST_BLOCK ? LEAST_BLOCK : rows < LEAST_SHORT_BLOCK ? rows : LEAST_SHORT_BLOCK;
+}
 
 struct tn_reduction tn_plan_reduction(const struct tn_grad_plan *g, const bool sum_axis[2])
 {
@@ -20,8 +29,9 @@ struct tn_reduction tn_plan_reduction(const struct tn_grad_plan *g, const bool s
     r.reduced = (sum_axis[0] ? rows[0] : 1) * (sum_axis[1] ? rows[1] : 1);
     size_t most = r.outer >= MOST_BLOCKS ? 1 : MOST_BLOCKS / r.outer;
     r.block = (r.reduced + most - 1) / most;
-    if (r.block < LEAST_BLOCK)
-        r.block = LEAST_BLOCK;
+    const size_t least = least_block(g->forward.groups * g->forward.group);
+    if (r.block < least)
+        r.block = least;
     r.blocks = (r.reduced + r.block - 1) / r.block;
     r.slot_size = tn_slot_size(g);
     size_t one = r.blocks * r.slots * r.slot_size;
@@ -163,7 +173,7 @@ void tn_run_grad_sweep(struct tn_grad_plan *plan, const struct tn_reduction *r,
     struct grad_tasks t = {plan, r, choose_kernel(plan), sums, 0};
     size_t bytes = p->rows[0] * p->rows[1] * p->groups * p->group * tn_element_size(p->x.dtype);
     plan->forward.far = bytes && tn_is_far(p, FAR_BYTES);
-    plan->stream = bytes && plan->dx.dtype == TN_F32 && tn_should_stream(p, &plan->dx);
+    plan->stream = bytes && tn_should_stream(p, &plan->dx);
     for (; t.outer < r->outer; t.outer += r->batch) {
         size_t outers = r->outer - t.outer < r->batch ? r->outer - t.outer : r->batch, offset = 0;
         if (executor && outers * r->blocks > 1 && bytes >= TN_SERIAL_BYTES)

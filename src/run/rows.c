@@ -84,10 +84,10 @@ static bool extra_fits(const struct tn_plan *p, enum tn_extra extra)
 
 static bool is_simple(const struct tn_plan *p, enum tn_extra extra)
 {
-    bool raw = p->x.dtype != TN_F32 && p->y.dtype != TN_F32; /* what a fused LayerNorm assumes */
     return p->source != TN_STATS_MOMENTS && operands_fit(p) && extra_fits(p, extra) &&
-           (p->offset == 0.0 || p->offset == 1.0) && (!p->centred || p->raw_moments == raw) &&
-           p->round_r == TN_NONE && p->round_w == TN_NONE && p->round_p == TN_NONE;
+           (p->offset == 0.0 || p->offset == 1.0) &&
+           (!p->centred || p->raw_limit > 0.0 || p->source == TN_STATS_GIVEN) && p->round_r == TN_NONE &&
+           p->round_w == TN_NONE && p->round_p == TN_NONE;
 }
 
 /* Index of the fused kernel for a plan, or TN_FUSED_COUNT. */

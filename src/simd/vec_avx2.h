@@ -113,11 +113,6 @@ TN_INLINE void vf_store(tn_dtype dt, void *p, size_t i, vf v)
         _mm_storeu_si128(h + 1, vf_narrow(dt, v.b));
     }
 }
-TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
-{
-    for (size_t j = 0; j < 4; j++)
-        vf_store(dt, p, i + 16 * j, v[j]);
-}
 TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v)
 {
     if (dt == TN_F32) {
@@ -130,10 +125,14 @@ TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v)
         _mm_stream_si128(h + 1, vf_narrow(dt, v.b));
     }
 }
-TN_INLINE void vf_stream4(tn_dtype dt, void *p, size_t i, const vf v[4])
+TN_INLINE void vf_put(bool past, tn_dtype dt, void *p, size_t i, const vf *v, size_t m)
 {
-    for (size_t j = 0; j < 4; j++)
-        vf_stream(dt, p, i + 16 * j, v[j]);
+    for (size_t j = 0; j < m; j++) {
+        if (past)
+            vf_stream(dt, p, i + 16 * j, v[j]);
+        else
+            vf_store(dt, p, i + 16 * j, v[j]);
+    }
 }
 TN_INLINE void vf_stream_end(void) { _mm_sfence(); }
 TN_INLINE vf vf_load_n(tn_dtype dt, const void *p, size_t i, size_t n)

@@ -39,6 +39,7 @@ typedef struct vt {
     __m512i least;
 } vt;
 #define TN_SUBNORMAL 0x20 /* a class of vfpclass; the BF16 instructions flush it */
+#define TN_ZERO 0x06
 TN_INLINE vt vt_none(void) { return (vt){0, _mm512_set1_epi32(-1)}; }
 TN_INLINE vt vt_tiny(vt t, vf v, float limit)
 {
@@ -119,50 +120,56 @@ TN_INLINE void vf_store_n(tn_dtype dt, void *p, size_t i, vf v, size_t n)
     else
         _mm256_mask_storeu_epi16((char *)p + i * 2, vf_mask(n), vf_narrow(dt, v));
 }
-TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v)
+#ifdef TN_VEC_BF16
+/* Is one of m vectors subnormal somewhere? The smallest of their lanes tells, but for zeros, where all are looked at. */
+TN_INLINE bool vf_any_subnormal(const vf *v, size_t m)
 {
-    if (dt == TN_F32)
-        _mm512_stream_ps((float *)(void *)((char *)p + i * 4), v);
-    else
-        _mm256_stream_si256((__m256i *)(void *)((char *)p + i * 2), vf_narrow(dt, v));
+    const int smaller = 2; /* of absolute values, for vrange */
+    vf least = _mm512_range_ps(v[0], v[1], smaller);
+    if (m == 4)
+        least = _mm512_range_ps(least, _mm512_range_ps(v[2], v[3], smaller), smaller);
+    __mmask16 any = _mm512_fpclass_ps_mask(least, TN_SUBNORMAL | TN_ZERO);
+    if (TN_LIKELY(_kortestz_mask16_u8(any, any)))
+        return false;
+    any = _mm512_fpclass_ps_mask(v[0], TN_SUBNORMAL);
+    for (size_t j = 1; j < m; j++)
+        any = _kor_mask16(any, _mm512_fpclass_ps_mask(v[j], TN_SUBNORMAL));
+    return !_kortestz_mask16_u8(any, any);
 }
-/* 32 elements of 16 bits; `past` the caches. */
-TN_INLINE void vf_put_pair(bool past, char *to, __m512i v)
+#endif
+TN_INLINE void vf_put_line(bool past, char *to, __m512i v)
 {
     if (past)
         _mm512_stream_si512((__m512i *)(void *)to, v);
     else
         _mm512_storeu_si512(to, v);
 }
-TN_INLINE void vf_put4(bool past, tn_dtype dt, void *p, size_t i, const vf v[4])
+TN_INLINE void vf_put(bool past, tn_dtype dt, void *p, size_t i, const vf *v, size_t m)
 {
-    char *to = (char *)p + i * 2;
+    char *to = (char *)p + i * (dt == TN_F32 ? 4 : 2);
+    if (dt == TN_F32) {
+        for (size_t j = 0; j < m; j++)
+            vf_put_line(past, to + 64 * j, _mm512_castps_si512(v[j]));
+        return;
+    }
+    if (m == 1) {
+        __m256i *half = (__m256i *)(void *)to;
+        past ? _mm256_stream_si256(half, vf_narrow(dt, v[0]))
+             : _mm256_storeu_si256(half, vf_narrow(dt, v[0]));
+        return;
+    }
 #ifdef TN_VEC_BF16
-    if (dt == TN_BF16) { /* with one test for subnormals */
-        __mmask16 any = _kor_mask16(_kor_mask16(_mm512_fpclass_ps_mask(v[0], TN_SUBNORMAL),
-                                                _mm512_fpclass_ps_mask(v[1], TN_SUBNORMAL)),
-                                    _kor_mask16(_mm512_fpclass_ps_mask(v[2], TN_SUBNORMAL),
-                                                _mm512_fpclass_ps_mask(v[3], TN_SUBNORMAL)));
-        if (TN_LIKELY(_kortestz_mask16_u8(any, any))) {
-            vf_put_pair(past, to, (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]));
-            vf_put_pair(past, to + 64, (__m512i)_mm512_cvtne2ps_pbh(v[3], v[2]));
-            return;
-        }
+    if (dt == TN_BF16 && TN_LIKELY(!vf_any_subnormal(v, m))) {
+        for (size_t j = 0; j < m; j += 2)
+            vf_put_line(past, to + 32 * j, (__m512i)_mm512_cvtne2ps_pbh(v[j + 1], v[j]));
+        return;
     }
 #endif
-    for (size_t j = 0; j < 4 && dt != TN_F32; j += 2)
-        vf_put_pair(
+    for (size_t j = 0; j < m; j += 2)
+        vf_put_line(
             past, to + 32 * j,
             _mm512_inserti64x4(_mm512_castsi256_si512(vf_narrow(dt, v[j])), vf_narrow(dt, v[j + 1]), 1));
-    for (size_t j = 0; j < 4 && dt == TN_F32; j++) {
-        if (past)
-            vf_stream(dt, p, i + 16 * j, v[j]);
-        else
-            vf_store(dt, p, i + 16 * j, v[j]);
-    }
 }
-TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4]) { vf_put4(false, dt, p, i, v); }
-TN_INLINE void vf_stream4(tn_dtype dt, void *p, size_t i, const vf v[4]) { vf_put4(true, dt, p, i, v); }
 TN_INLINE void vf_stream_end(void) { _mm_sfence(); }
 TN_INLINE vf vf_round(tn_dtype dt, vf a) { return dt == TN_F32 ? a : vf_widen(dt, vf_narrow(dt, a)); }
 
@@ -198,17 +205,22 @@ TN_INLINE vd vd_from_vf(vf x)
 {
     return vd_make(_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
 }
-TN_INLINE __m256 vf_half(tn_dtype dt, const void *p, size_t i)
+/* Eight elements of 16 as f32; two halves are cheaper than one vector that is taken apart. */
+TN_INLINE __m256 vf_half(tn_dtype dt, const void *p, size_t i, int first)
 {
+    const char *at = (const char *)p + i * (dt == TN_F32 ? 4 : 2);
     if (dt == TN_F32)
-        return _mm256_loadu_ps((const float *)(const void *)((const char *)p + i * 4));
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)((const char *)p + i * 2)));
+        return _mm256_loadu_ps((const float *)(const void *)(at + 4 * first));
+    if (dt == TN_F16)
+        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(at + 2 * first)));
+    const __m256i place = _mm256_slli_epi32(
+        _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), 16);
+    return _mm256_castsi256_ps(
+        _mm256_maskz_permutexvar_epi16(0xaaaa, place, _mm256_loadu_si256((const __m256i *)(const void *)at)));
 }
 TN_INLINE vd vd_widen(tn_dtype dt, const void *p, size_t i)
 {
-    if (dt == TN_BF16)
-        return vd_from_vf(vf_load(dt, p, i));
-    return vd_make(_mm512_cvtps_pd(vf_half(dt, p, i)), _mm512_cvtps_pd(vf_half(dt, p, i + 8)));
+    return vd_make(_mm512_cvtps_pd(vf_half(dt, p, i, 0)), _mm512_cvtps_pd(vf_half(dt, p, i, 8)));
 }
 TN_INLINE vf vd_to_vf(vd x)
 {

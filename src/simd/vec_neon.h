@@ -117,13 +117,12 @@ TN_INLINE void vf_store(tn_dtype dt, void *p, size_t i, vf v)
     vf_store_quarter(dt, b + 8 * size, v.v[2]);
     vf_store_quarter(dt, b + 12 * size, v.v[3]);
 }
-TN_INLINE void vf_store4(tn_dtype dt, void *p, size_t i, const vf v[4])
+TN_INLINE void vf_put(bool past, tn_dtype dt, void *p, size_t i, const vf *v, size_t m)
 {
-    for (size_t j = 0; j < 4; j++)
+    (void)past;
+    for (size_t j = 0; j < m; j++)
         vf_store(dt, p, i + 16 * j, v[j]);
 }
-TN_INLINE void vf_stream(tn_dtype dt, void *p, size_t i, vf v) { vf_store(dt, p, i, v); }
-TN_INLINE void vf_stream4(tn_dtype dt, void *p, size_t i, const vf v[4]) { vf_store4(dt, p, i, v); }
 TN_INLINE void vf_stream_end(void) {}
 TN_INLINE vf vf_load_n(tn_dtype dt, const void *p, size_t i, size_t n)
 {

@@ -24,9 +24,8 @@ struct vec_ops {
     void (*widen_memory)(tn_dtype dt, const void *p, size_t i, double *out);
     void (*sum_rows)(const double *in, double *out); /* 16 rows of 16 */
     void (*store_i8)(const double *in, void *p);
-    void (*store4)(tn_dtype dt, void *p, const float *in);  /* 64 elements */
-    void (*stream)(tn_dtype dt, void *p, const float *in);  /* 16 elements, aligned */
-    void (*stream4)(tn_dtype dt, void *p, const float *in); /* 64 elements, aligned */
+    void (*put)(bool past, tn_dtype dt, void *p, const float *in,
+                size_t m); /* 16 m elements, aligned if past */
 };
 
 enum { F32_ADD, F32_SUB, F32_MUL, F32_DIV, F32_FMA, F32_FMS, F32_ABS, F32_MIN, F32_SET1, F32_OPS };

@@ -149,37 +149,26 @@ static void ops_sum_rows(const double *in, double *out)
     vd_store(out, vd_sum_rows(rows));
 }
 static void ops_store_i8(const double *in, void *p) { vd_store_i8(p, vd_load(in)); }
-static void put_four(bool past, tn_dtype dt, void *p, const vf v[4])
+static void put_some(bool past, tn_dtype dt, void *p, const vf *v, size_t m)
 {
-    if (past)
-        vf_stream4(dt, p, 0, v);
+    if (m == 1)
+        past ? vf_put(true, dt, p, 0, v, 1) : vf_put(false, dt, p, 0, v, 1);
+    else if (m == 2)
+        past ? vf_put(true, dt, p, 0, v, 2) : vf_put(false, dt, p, 0, v, 2);
     else
-        vf_store4(dt, p, 0, v);
+        past ? vf_put(true, dt, p, 0, v, 4) : vf_put(false, dt, p, 0, v, 4);
 }
-static void ops_put4(bool past, tn_dtype dt, void *p, const float *in)
+static void ops_put(bool past, tn_dtype dt, void *p, const float *in, size_t m)
 {
     vf v[4];
-    for (size_t j = 0; j < 4; j++)
+    for (size_t j = 0; j < m; j++)
         v[j] = vf_load(TN_F32, in, 16 * j);
     if (dt == TN_F32)
-        put_four(past, TN_F32, p, v);
+        put_some(past, TN_F32, p, v, m);
     else if (dt == TN_BF16)
-        put_four(past, TN_BF16, p, v);
+        put_some(past, TN_BF16, p, v, m);
     else
-        put_four(past, TN_F16, p, v);
-    vf_stream_end();
-}
-static void ops_store4(tn_dtype dt, void *p, const float *in) { ops_put4(false, dt, p, in); }
-static void ops_stream4(tn_dtype dt, void *p, const float *in) { ops_put4(true, dt, p, in); }
-static void ops_stream(tn_dtype dt, void *p, const float *in)
-{
-    vf v = vf_load(TN_F32, in, 0);
-    if (dt == TN_F32)
-        vf_stream(TN_F32, p, 0, v);
-    else if (dt == TN_BF16)
-        vf_stream(TN_BF16, p, 0, v);
-    else
-        vf_stream(TN_F16, p, 0, v);
+        put_some(past, TN_F16, p, v, m);
     vf_stream_end();
 }
 
@@ -188,6 +177,6 @@ static void ops_stream(tn_dtype dt, void *p, const float *in)
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 const struct vec_ops PASTE(vec_ops_, TN_VEC_NAME) = {
-    STRING(TN_VEC_NAME), ops_f32,      ops_f64,      ops_load,   ops_store,    ops_round,    ops_widen,
-    ops_narrow,          ops_first,    ops_sum,      ops_hmax,   ops_any_tiny, ops_any_less, ops_scale2,
-    ops_widen_memory,    ops_sum_rows, ops_store_i8, ops_store4, ops_stream,   ops_stream4};
+    STRING(TN_VEC_NAME), ops_f32,    ops_f64,          ops_load,     ops_store,    ops_round,
+    ops_widen,           ops_narrow, ops_first,        ops_sum,      ops_hmax,     ops_any_tiny,
+    ops_any_less,        ops_scale2, ops_widen_memory, ops_sum_rows, ops_store_i8, ops_put};
