@@ -343,6 +343,9 @@ TN_INLINE void batch_panels(const struct fused k, bool common, const struct batc
                 fill_panel(k, p, c, n, panel);
             for (size_t j = 0; j < b->m; j++) {
                 struct fused_row row = panel_row(k, b, j, c, panel, has_b);
+                if (p->far && !filled) /* the same of the next batch */
+                    fetch((const char *)row.in.x + b->m * p->group * tn_element_size(k.v.x),
+                          n * tn_element_size(k.v.x));
                 struct fused_apply f;
                 if (TN_LIKELY(common))
                     (void)batch_start(k, true, b, j, &at, &f);
