@@ -40,6 +40,7 @@ typedef struct vt {
 } vt;
 #define TN_SUBNORMAL 0x20 /* a class of vfpclass; the BF16 instructions flush it */
 #define TN_ZERO 0x06
+#define TN_SMALLER 2 /* by absolute value, for vrange */
 TN_INLINE vt vt_none(void) { return (vt){0, _mm512_set1_epi32(-1)}; }
 TN_INLINE vt vt_tiny(vt t, vf v, float limit)
 {
@@ -124,10 +125,9 @@ TN_INLINE void vf_store_n(tn_dtype dt, void *p, size_t i, vf v, size_t n)
 /* Is one of m vectors subnormal somewhere? The smallest of their lanes tells, but for zeros, where all are looked at. */
 TN_INLINE bool vf_any_subnormal(const vf *v, size_t m)
 {
-    const int smaller = 2; /* of absolute values, for vrange */
-    vf least = _mm512_range_ps(v[0], v[1], smaller);
+    vf least = _mm512_range_ps(v[0], v[1], TN_SMALLER);
     if (m == 4)
-        least = _mm512_range_ps(least, _mm512_range_ps(v[2], v[3], smaller), smaller);
+        least = _mm512_range_ps(least, _mm512_range_ps(v[2], v[3], TN_SMALLER), TN_SMALLER);
     __mmask16 any = _mm512_fpclass_ps_mask(least, TN_SUBNORMAL | TN_ZERO);
     if (TN_LIKELY(_kortestz_mask16_u8(any, any)))
         return false;
