@@ -174,7 +174,7 @@ TN_INLINE bool batch_setup(const struct fused k, struct batch *b)
     }
     vd good = vd_select_neg(batch_margin(k, p, mh, v, rh), vd_set1(1.0), zero);
     if (vd_sum(vd_first(good, b->m)) != (double)b->m || (k.first != FIRST_SHORT && stores_better_stats(p)) ||
-        p->eps_mode != TN_EPS_INSIDE || (k.v.centred && p->count != (double)p->counted))
+        p->eps_mode != TN_EPS_INSIDE)
         return false;
     for (size_t j = 0; k.extra == TN_GATED_BEFORE && j < b->m; j++)
         if (!b->gates_fit[j])
@@ -233,7 +233,7 @@ TN_INLINE void batch_stat(const struct fused k, const struct group_ref *at, cons
         return;
     }
     if (k.v.centred) {
-        if (TN_UNLIKELY(!(b->v[j] * p->raw_limit >= b->mh[j] * b->mh[j]))) {
+        if (TN_UNLIKELY(!raw_moments_hold(p, b->mh[j], b->v[j]))) {
             redo_row(k, b, j, at, st);
             return;
         }

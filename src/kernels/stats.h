@@ -279,6 +279,12 @@ TN_INLINE double stat_variance(const struct tn_plan *p, double d1, double d2, do
     return v < 0.0 ? 0.0 : v;
 }
 
+/* Is enough left of a variance that is the difference of the raw moments? A NaN says no. */
+TN_INLINE bool raw_moments_hold(const struct tn_plan *p, double mean, double v)
+{
+    return v * p->raw_limit >= mean * mean;
+}
+
 /* Mean and variance from the sums of the values and their squares; false where too little would be left. */
 TN_INLINE bool stat_raw_moments(const struct tn_plan *p, double sum, double squares, struct tn_stat *st,
                                 double *v)
@@ -286,7 +292,7 @@ TN_INLINE bool stat_raw_moments(const struct tn_plan *p, double sum, double squa
     st->mh = sum / p->count;
     st->ml = fma(-st->mh, p->count, sum) / p->count;
     *v = fma(-sum, st->mh, squares) / p->count;
-    return *v * p->raw_limit >= st->mh * st->mh;
+    return raw_moments_hold(p, st->mh, *v);
 }
 
 /* The mean to store; where it is infinite the low part is a NaN. */
